@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cloud verifier: a server that holds the target model and answers drafts with verdicts.
 
-Its words are specdec's. Edges and it meet only on the wire; it imports nothing of the robot. `serve` is imported when
-it is first asked for, and torch with it: who only reads or writes settings needs neither.
+It uses specdec's vocabulary and meets edges only on the wire; it imports nothing of the robot. `serve`, and torch with
+it, is imported on first use: code that only reads or writes settings needs neither.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -14,7 +14,7 @@ from specdec.settings import add_arguments
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line; the usage has thirty."""
+    """Reports an error in one line, without the usage text of thirty lines."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes of clients: whose work comes first where not all of it can be done at once."""
+"""Client classes: whose work comes first when the verifier cannot do everything at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cloud_verifier.errors import VerifierError
 
 
 class ClientClass(str, Enum):
-    """A robot that stands until it hears comes before a person who waits, and a person before a run without one."""
+    """A robot that stands still until it gets an answer comes first, then a waiting person, then unattended runs."""
 
     ROBOT = "robot"
     INTERACTIVE = "interactive"
@@ -22,7 +22,7 @@ class ClientClass(str, Enum):
 
 
 def class_named(name: str) -> ClientClass:
-    """The class of a name. Raises VerifierError for a class that does not exist."""
+    """The class with this name. Raises VerifierError for an unknown name."""
     try:
         return ClientClass(name)
     except ValueError:

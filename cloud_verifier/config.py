@@ -22,7 +22,7 @@ SHARES = ("key", "all", "none")
 ENGINES = ("own", "vllm", "llamacpp")
 KV_TYPES = ("auto", "f16", "q8_0", "f32")
 LOOKUP = "ngram"
-"""For draft_model: no model, what followed before is looked up."""
+"""For draft_model: no model; drafts are n-grams looked up in the text so far."""
 PACING = "MS[:ROWS,...]"
 
 
@@ -40,19 +40,19 @@ class ServerConfig:
     )
     engine: str = setting(
         "own",
-        "What runs the target; vllm is there after make setup-vllm, llamacpp (for GGUF files) after make setup-gguf.",
+        "What runs the target; vllm needs make setup-vllm, llamacpp (for GGUF files) needs make setup-gguf.",
         choices=ENGINES,
     )
     tensor_parallel: int = setting(
         1, "GPUs of one machine that share the target; with --engine vllm.", 1, 64, metavar="K"
     )
     gpu_layers: int = setting(
-        -1, "Layers of the target on a GPU; -1: all where there is one; with --engine llamacpp.", -1, 1000, metavar="N"
+        -1, "Layers of the target on a GPU; -1: all, if there is a GPU; with --engine llamacpp.", -1, 1000, metavar="N"
     )
     kv_type: str = setting(
         "auto",
-        "Number type of keys and values, with --engine llamacpp; auto: q8_0 on a CPU, where a session "
-        "alone is then exact, else f16.",
+        "Number type of keys and values, with --engine llamacpp; auto: q8_0 on a CPU, where a lone session "
+        "is then exact, else f16.",
         choices=KV_TYPES,
     )
     device: str = same_as(ModelOptions, "device")
@@ -61,21 +61,21 @@ class ServerConfig:
     pixels: int = same_as(ModelOptions, "pixels")
     draft_model: str = setting(
         "",
-        "Draft for methods that draft in the cloud: a folder, hub id or GGUF file; ngram: no model, what followed "
-        "before is looked up.",
+        "Draft for methods that draft in the cloud: a folder, hub id or GGUF file; ngram: no model, n-grams are "
+        "looked up in the text so far.",
         metavar="FOLDER|ID|FILE",
     )
     gguf: str = same_as(ModelOptions, "gguf")
     draft_disturbed: str = setting(
         "",
-        "The logits of --draft-model are disturbed, to stand in for a weaker draft (specnav bench run --acceptance).",
+        "Disturb the logits of --draft-model, to stand in for a weaker draft (specnav bench run --acceptance).",
         metavar="STRENGTH:SEED",
     )
     threads: int = setting(
-        0, "CPU threads of a forward; 0: one for a model under 100M parameters, otherwise torch's choice.", 0, 1024
+        0, "CPU threads of a forward pass; 0: one for a model under 100M parameters, otherwise torch's choice.", 0, 1024
     )
     max_sessions: int = setting(
-        64, "Sessions of all clients together; a further one is refused as busy.", 1, 100_000
+        64, "Sessions of all clients together; further ones are refused as busy.", 1, 100_000
     )
     session_timeout_s: float = setting(
         120.0,
@@ -87,14 +87,14 @@ class ServerConfig:
     )
     max_message_mb: float = setting(
         32.0,
-        "Longer messages are refused unread, with the limit; above 65 MB ZeroMQ hangs up.",
+        "Longer messages are refused unread, and the limit is reported; above 65 MB ZeroMQ disconnects.",
         0.001,
         64,
         unit="MB",
     )
     verify_ms: float = setting(
         0.0,
-        "Every forward takes at least this long, to stand in for a larger model; by its rows: 72:1,90:4.",
+        "Minimum time of every forward pass, to stand in for a larger model; by its rows: 72:1,90:4.",
         0,
         MAX_MS,
         unit="ms",
@@ -102,67 +102,67 @@ class ServerConfig:
         read=read_ms,
     )
     draft_ms: float = setting(
-        0.0, "The same of a forward of --draft-model.", 0, MAX_MS, unit="ms", metavar=PACING, read=read_ms
+        0.0, "Like --verify-ms, for --draft-model.", 0, MAX_MS, unit="ms", metavar=PACING, read=read_ms
     )
     exits: str = same_as(ModelOptions, "exits")
     exit_layers: str = same_as(ModelOptions, "exit_layers")
     max_client_sessions: int = same_as(Limits, "sessions")
     max_queued_mb: float = setting(
         Limits.queued_bytes / MEBIBYTE,
-        "Size of one client's messages that wait for the engine; a single message may always wait.",
+        "Size of one client's messages that wait for the engine; one message alone may be larger.",
         0.001,
         100_000,
         unit="MB",
     )
     max_total_queued_mb: float = setting(
-        256.0, "The same of all clients together.", 0.001, 100_000, unit="MB"
+        256.0, "Like --max-queued-mb, for all clients together.", 0.001, 100_000, unit="MB"
     )
     max_queued_forwards: int = same_as(Limits, "queued_forwards")
     max_draft_nodes: int = same_as(Limits, "draft_nodes")
     max_messages_per_s: float = same_as(Limits, "messages_per_s", high=1_000_000)
     max_images: int = same_as(Limits, "images")
     max_image_megapixels: float = setting(
-        Limits.image_pixels / 1e6, "Of a prompt, all its images together, by their headers.", 0.001, 2000
+        Limits.image_pixels / 1e6, "Size of all images of a prompt together, by their headers.", 0.001, 2000
     )
     max_output_mb: float = setting(
         Limits.output_bytes / MEBIBYTE,
-        "Replies that a client has not read, beside what ZeroMQ and the system hold; with more its sessions stand "
-        "still until it has read.",
+        "Replies that a client has not read, besides what ZeroMQ and the system buffer; above this its sessions "
+        "pause until it has read.",
         0.001,
         100_000,
         unit="MB",
     )
     max_kept_pictures_mb: float = setting(
         Limits.picture_bytes / MEBIBYTE,
-        "Pictures that a client may name instead of sending them again; 0: none.",
+        "Pictures kept per client, so that it can name them instead of sending them again; 0: none.",
         0,
         100_000,
         unit="MB",
     )
     max_total_kept_pictures_mb: float = setting(
-        256.0, "The same of all clients together.", 0, 100_000, unit="MB"
+        256.0, "Like --max-kept-pictures-mb, for all clients together.", 0, 100_000, unit="MB"
     )
     keys: str = setting(
         "",
-        "Keys of those who may come in, encrypted (specnav keys). Without, only loopback is served.",
+        "Keys of the clients that may connect, encrypted (specnav keys). Without keys only loopback is served.",
         metavar="FOLDER",
     )
     deterministic: bool = same_as(ModelOptions, "deterministic")
     compile: bool = same_as(ModelOptions, "compile")
-    insecure: bool = setting(False, "No keys, though other machines reach the address.")
+    insecure: bool = setting(False, "Serve without keys although other machines can reach the address.")
     log_contents: bool = setting(False, "Let the log quote prompts and answers, to find an error.")
     kv_gb: float = setting(
-        0.0, "What the caches of all sessions may take.", 0, 100_000, unit="GB", shown="half of what is free"
+        0.0, "Memory for the KV caches of all sessions.", 0, 100_000, unit="GB", shown="half of what is free"
     )
     share: str = setting(
         "key",
-        "Who shares the caches of equal prompts and pictures: key (sessions of one key; without keys everybody), all, "
-        "or none. The time a prompt takes tells whether another who shares has asked it before.",
+        "Who shares the caches of equal prompts and pictures: key (sessions of one key; without keys all clients), "
+        "all, or none. The time that a prompt takes reveals whether another session that shares has sent it before.",
         choices=SHARES,
     )
     shared_mb: float = setting(
         0.0,
-        "What is kept of them for sessions to come, while sessions leave room for it.",
+        "Memory for shared prompts and pictures that no open session uses, as long as sessions leave room for it.",
         0,
         100_000_000,
         unit="MB",
@@ -176,7 +176,7 @@ class ServerConfig:
         5.0, "After SIGTERM, answers in flight may take this long to end.", 0, 3600, unit="s"
     )
     verdict_log: str = setting(
-        "", "Keep what the target says there, for a draft to learn from.", metavar="FOLDER"
+        "", "Record the target's answers there, to train a draft on.", metavar="FOLDER"
     )
     verdict_log_contents: str = setting(
         "tokens",
@@ -185,7 +185,7 @@ class ServerConfig:
     )
     verdict_log_mb: float = setting(
         MOST_BYTES / MEBIBYTE,
-        "The oldest part of the verdict log goes when there is more.",
+        "Size of the verdict log; above it the oldest part is deleted.",
         1,
         1_000_000,
         unit="MB",
@@ -212,10 +212,10 @@ class ServerConfig:
         if self.metrics:
             check_address(self.metrics, "metrics", VerifierError, schemes=("",), bind=True)
         if self.draft_disturbed and self.draft_model in ("", LOOKUP):
-            raise VerifierError("draft_disturbed is of a draft model: name one with draft_model, or leave it out")
+            raise VerifierError("draft_disturbed needs a draft model: name one with draft_model, or leave it out")
         GgufOptions.read(self.gguf)
         if self.gguf and self.draft_model in ("", LOOKUP):
-            raise VerifierError("gguf is of a GGUF draft: name one with draft_model, or leave it out")
+            raise VerifierError("gguf needs a GGUF draft: name one with draft_model, or leave it out")
         if self.energy_root not in (ServerConfig.energy_root, "none") and not Path(self.energy_root).is_dir():
             raise VerifierError(f"energy_root must be a folder or none, got {self.energy_root!r}")
         if self.verdict_log and self.engine == "vllm":
@@ -241,7 +241,7 @@ class ServerConfig:
 
     @property
     def limits(self) -> Limits:
-        """Bounds on a client that has none of its own."""
+        """Bounds on a client whose key file sets none."""
         return Limits(
             sessions=min(self.max_client_sessions, self.max_sessions),
             queued_bytes=max(1024, int(self.max_queued_mb * MEBIBYTE)),
@@ -256,15 +256,15 @@ class ServerConfig:
         )
 
     def open_verdict_log(self) -> VerdictLog | None:
-        """What keeps the answers, or None. Raises VerdictLogError for a folder that cannot be written."""
+        """The configured verdict log, or None. Raises VerdictLogError if its folder is not writable."""
         if not self.verdict_log:
             return None
         return VerdictLog(self.verdict_log, self.verdict_log_contents, int(self.verdict_log_mb * MEBIBYTE))
 
 
 def refuse_settings(engine: str, given: Mapping[str, bool]) -> None:
-    """Raise VerifierError for settings that mean nothing to an engine. given: by flag, whether it was set."""
+    """Raise VerifierError for settings that an engine ignores. given: by flag, whether it was set."""
     if named := [flag for flag, is_set in given.items() if is_set]:
         raise VerifierError(
-            f"the engine {engine} does not take {', '.join(named)}: leave that out, or serve with --engine own"
+            f"the engine {engine} does not take {', '.join(named)}: leave them out, or serve with --engine own"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a verifier loads beside its target, and how it is made ready before the first client."""
+"""Load the early exits that belong to a target, check the draft model, and warm up before the first client."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ _TINY_MODEL_PARAMETERS = 20_000_000
 
 
 def load_hint_maker(config: ServerConfig, model: LoadedModel, log: EventLog) -> HintMaker | None:
-    """What makes hints, of the exits that were named or else of those beside the model; None where there are none.
+    """Make the hint maker from the configured exits, else from the exits next to the model; None without exits.
 
-    Raises ModelError for a named folder without exits of this model, OptionsError for layers without one. Exits
-    beside the model that are not its own are left alone, with a warning.
+    Exits next to the model that belong to another model are ignored with a warning.
+
+    Raises:
+        ModelError: The configured folder has no exits for this model.
+        OptionsError: A configured layer has no exit.
     """
     if config.exits == NO_EXITS:
         return None
@@ -37,7 +40,7 @@ def load_hint_maker(config: ServerConfig, model: LoadedModel, log: EventLog) -> 
             raise
         log.warning("exits_left_alone", reason=str(error))
         return None
-    # Where a layer takes no longer than an exit does, the most that pays is one.
+    # If a layer takes no longer than an exit, more than one exit costs more time than it saves.
     most = 1 if is_small(model) and not config.verify_ms else MOST
     layers = use_exits(exits, config.exit_layers, most)
     maker = HintMaker(exits.pick(layers))
@@ -55,7 +58,7 @@ def exits_folder_of(model: Path) -> Path | None:
 
 
 def check_pair(draft_model: LoadedModel, model: LoadedModel) -> None:
-    """Raise VerifierError unless both models have one vocabulary."""
+    """Raise VerifierError unless both models have the same vocabulary."""
     if draft_model.vocabulary_fingerprint != model.vocabulary_fingerprint:
         raise VerifierError(
             f"draft {draft_model.path} and target {model.path} have different vocabularies "
@@ -64,15 +67,15 @@ def check_pair(draft_model: LoadedModel, model: LoadedModel) -> None:
 
 
 def forwards_are_quick(config: ServerConfig, model: LoadedModel) -> bool:
-    """Whether a forward takes about as long as waking a thread: a tiny model, not paced."""
+    """Whether a forward pass takes about as long as waking a thread: a tiny model on a CPU, without pacing."""
     paced = config.verify_ms or config.draft_ms
     return model.device.type == "cpu" and model.parameter_count < _TINY_MODEL_PARAMETERS and not paced
 
 
 def warm_up(model: LoadedModel) -> None:
-    """One small answer, so that the first client does not pay for lazy initialisation."""
+    """Run a few forward passes, so that the first client does not wait for lazy initialisation."""
     session = model.new_session()
-    # A GPU loads its kernels when they are first used: those of a prompt, too.
+    # A GPU loads its kernels on first use, so use a prompt long enough to load the prefill kernels.
     prompt = (0, 1, 2) if model.device.type == "cpu" else tuple(range(min(512, model.context_limit // 2)))
     session.prefill(model.encode(Prompt(prompt)))
     for rows in (1, 5):

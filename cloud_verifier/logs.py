@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structured logs: one JSON object a line on a stream, with a limit on how often one kind of warning may
-repeat. What an exception says may quote a prompt: it is left out unless asked for.
+"""Structured logs: one JSON object a line on a stream. Repeated warnings of one kind are rate-limited.
+Exception messages may quote a prompt, so they are left out unless asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class EventLog:
     def __init__(
         self, stream: TextIO, clock: Callable[[], float] = time.time, contents: bool = False
     ) -> None:
-        """contents: also log what may quote prompts, images or answers."""
+        """contents: also log text that may quote prompts, images or answers."""
         self._contents = contents
         self._stream = stream
         self._clock = clock
@@ -32,8 +32,8 @@ class EventLog:
         self._fields: dict[str, object] = {}
 
     def bind(self, **fields: object) -> EventLog:
-        """The same log; whatever it is distinguished from now on also says this."""
-        bound = object.__new__(EventLog)  # with every session that opens: copy() takes 5 µs, this 2
+        """A view of this log that adds `fields` to every record."""
+        bound = object.__new__(EventLog)  # runs for every new session: copy() takes 5 µs, this 2
         bound.__dict__ = {**self.__dict__, "_fields": {**self._fields, **fields}}
         return bound
 
@@ -42,11 +42,11 @@ class EventLog:
         self._write("info", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Log something that went wrong in here."""
+        """Log an internal error."""
         self._write("error", event, fields)
 
     def trace_of(self, error: BaseException) -> str:
-        """Where an error came from and of which types it and its causes are; with what they say only if asked for."""
+        """The traceback of an error and its causes: places and types, and the messages only with `contents`."""
         if self._contents:
             return "".join(traceback.format_exception(type(error), error, error.__traceback__))
         lines: list[str] = []
@@ -59,7 +59,7 @@ class EventLog:
         return "".join(lines)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Log a warning, at most WARNINGS_A_MINUTE times a minute for one event; the rest are counted."""
+        """Log a warning, at most WARNINGS_A_MINUTE times a minute for each event; suppressed ones are counted."""
         now = self._clock()
         with self._lock:
             recent = [t for t in self._recent.get(event, []) if now - t < 60.0]
@@ -85,7 +85,7 @@ class EventLog:
 
 
 def pass_on_warnings(name: str, log: EventLog) -> None:
-    """What a library of that name warns of comes into the log, as all the rest does: an event of its name."""
+    """Copy the warnings of the library logger `name` into the log, as events of that name."""
 
     class PassOn(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

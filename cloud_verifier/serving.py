@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serving: from a configuration to a verifier that runs, its signals and its metrics."""
+"""Serving: build a verifier from its configuration and run it, with its signal handlers and metrics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from specdec.tracing import Tracing, tracing_from_environment
 
 
 def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
-    """Load the model and serve until SIGTERM, which lets answers in flight end, or SIGINT.
+    """Load the model and serve until SIGTERM, after which running answers may finish, or SIGINT.
 
     Must run in the main thread: it handles signals.
 
@@ -52,7 +52,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         The exit code 0.
 
     Raises:
-        VerifierError: One line: the verifier cannot serve, or its engine could not go on.
+        VerifierError: One line: the verifier cannot serve, or its engine failed for good.
         ModelError: One line: the model cannot be used.
     """
     log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
@@ -77,7 +77,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         signal.signal(name, on_signal)
     launcher.end_in_time(config.drain_s)
     launcher.warm_up(grammars)
-    # The socket thread must get the interpreter soon while a forward holds it: heartbeats and verdicts go
+    # The socket thread must get the interpreter quickly even during a forward pass: heartbeats and verdicts go
     # through it.
     sys.setswitchinterval(0.0005)
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
 def _own_server(
     config: ServerConfig, log: EventLog, tracing: Tracing | None, launcher: Launcher
 ) -> tuple[Server, Callable[[], int]]:
-    """With our own engine, its target on torch or on llama.cpp; and what prepares its vocabulary for grammars."""
+    """A server on our own engine (torch or llama.cpp), and a call that prepares its vocabulary for grammars."""
     device, dtype, quantize, pixels = config.device, config.dtype, config.quantize, config.pixels
     check_room_for(config.model, left_in_container())
     if config.engine == "llamacpp":
@@ -114,7 +114,7 @@ def _own_server(
     grammars = model.isolate(launcher)
     if draft_model is not None:
         draft_model.isolate(launcher)
-        draft_model.grammars = model.grammars  # of one vocabulary
+        draft_model.grammars = model.grammars  # both have the same vocabulary
     hint_maker = load_hint_maker(config, model, log)
     set_threads(config.threads, model)
     inline = forwards_are_quick(config, model)
@@ -139,7 +139,7 @@ def _own_server(
 def _server_on_vllm(
     config: ServerConfig, log: EventLog, tracing: Tracing | None, launcher: Launcher
 ) -> tuple[Server, Callable[[], int]]:
-    """With the engine on vLLM, which is imported here and nowhere else."""
+    """A server on vLLM, and a call that prepares its vocabulary for grammars. vLLM is imported only from here."""
     from cloud_verifier.engine_vllm.starting import start
 
     target, make_engine = start(config, log)
@@ -148,7 +148,7 @@ def _server_on_vllm(
 
 
 def shared_of(config: ServerConfig, kv_bytes: int, model: LoadedModel) -> int:
-    """Bytes that are kept of prompts and pictures for sessions to come."""
+    """Bytes of prompts and pictures that are kept for future sessions."""
     if config.share == "none":
         return 0
     told = int(config.shared_mb * 2**20)
@@ -156,9 +156,9 @@ def shared_of(config: ServerConfig, kv_bytes: int, model: LoadedModel) -> int:
 
 
 def open_status(bind: str, server: Server, workers_wrong: Callable[[], str] = lambda: "") -> StatusServer:
-    """Metrics and health of a server over HTTP. workers_wrong: see `Launcher.wrong`.
+    """Serve metrics and health of a server over HTTP. workers_wrong: see `Launcher.wrong`.
 
-    Raises VerifierError where the address cannot be used.
+    Raises VerifierError if the address cannot be used.
     """
     collector = VerifierCollector(server)
     return StatusServer(
@@ -172,8 +172,8 @@ def open_status(bind: str, server: Server, workers_wrong: Callable[[], str] = la
 
 
 def settle_memory() -> None:
-    """What is loaded stays: the collector need not look through it in the middle of an answer."""
+    """Exclude everything loaded so far from garbage collection: a full pass in the middle of an answer takes long."""
     gc.collect()
     gc.freeze()
-    # The collector waits with a full pass until a quarter as much has come as the last one found: that was everything.
+    # Collect once more: a full pass is delayed until new objects reach a quarter of those that the last full pass saw.
     gc.collect()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The front door: the `specnav` command, configuration and the processes it starts. Imports every room."""
+"""The top-level package: the `specnav` command, its configuration and the processes it starts. Imports all others."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP/1.1 for servers that strangers reach: what a connection may send, hold and wait for is bounded.
+"""HTTP/1.1 for servers that untrusted clients reach: bounds what a connection may send, hold and wait for.
 
-uvicorn's h11 protocol bounds headers by size; this adds time, a number of connections, and how long a client may leave
-what it is sent unread. h11 and not httptools, which knows no limit of headers.
+uvicorn's h11 protocol bounds the size of headers. This adds time limits, a maximum number of connections, and a limit
+on how long a client may leave its reply unread. httptools is not used because it does not limit headers.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_BYTES = 32_768
 HEAD_S = 10.0
-"""A request's headers are complete in this long, from the connection's or the request's first byte."""
+"""Time to receive a request's headers, from the first byte of the connection or request."""
 BODY_S, BODY_BYTES_PER_S = 30.0, 2048
-"""A body may take so long, and a second more for this many of its bytes."""
+"""Time to receive a body: BODY_S, plus one second for every BODY_BYTES_PER_S bytes received."""
 STUCK_S = 60.0
-"""A client that takes nothing of an answer for this long is left."""
+"""A client that reads nothing of a reply for this long is disconnected."""
 MOST_CONNECTIONS = 512
 BACKLOG, WAITING = 32, 256
-"""Connections that are accepted at once, before one is closed for them; and those that wait for it in the kernel."""
+"""Connections accepted in one go before an old one is closed; connections that wait in the kernel meanwhile."""
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection. Where there are too many, the one that has asked for nothing for the longest is closed."""
+    """One connection. If there are too many, the one that has been idle longest is closed."""
 
     most_connections = MOST_CONNECTIONS
     _timer: asyncio.TimerHandle | None = None
@@ -37,7 +37,7 @@ class BoundedProtocol(H11Protocol):
     _body_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Come in, where there is room."""
+        """Register a connection, closing the longest idle one if there are too many."""
         super().connection_made(transport)
         self._began = self.loop.time()
         self._close_in(HEAD_S)
@@ -54,7 +54,7 @@ class BoundedProtocol(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; the clock of headers runs from their first, that of a body from its own."""
+        """Handle bytes; the timeout of headers starts with their first byte, that of a body with its request."""
         was_idle = self.is_idle
         if was_idle and self._timer is None:
             self._close_in(HEAD_S)
@@ -70,24 +70,24 @@ class BoundedProtocol(H11Protocol):
             self._stop_clock()
 
     def on_response_complete(self) -> None:
-        """The next request may come."""
+        """Get ready for the next request."""
         self._began = self.loop.time()
         self._stop_clock()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """The client has stopped reading."""
         super().pause_writing()
         self._stuck = self.loop.call_later(STUCK_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """The client reads again."""
         super().resume_writing()
         if self._stuck is not None:
             self._stuck.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """The connection is closed."""
         self._stop_clock()
         if self._stuck is not None:
             self._stuck.cancel()
@@ -104,7 +104,7 @@ class BoundedProtocol(H11Protocol):
 
 
 def bounded_config(app: Any, own_files: int, **given: Any) -> uvicorn.Config:
-    """uvicorn's settings for such a server. own_files: descriptors that the process needs for other things."""
+    """uvicorn's settings for a bounded server. own_files: descriptors that the process needs for other things."""
     files = raised_file_limit()
     most = max(16, min(MOST_CONNECTIONS, files - own_files - BACKLOG))
     protocol = type("BoundedProtocol", (BoundedProtocol,), {"most_connections": most})
@@ -115,13 +115,13 @@ def bounded_config(app: Any, own_files: int, **given: Any) -> uvicorn.Config:
         h11_max_incomplete_event_size=HEAD_BYTES,
         backlog=BACKLOG,
         server_header=False,
-        log_level="error",  # uvicorn warns of every malformed request, in a line that is no JSON
+        log_level="error",  # uvicorn logs a non-JSON warning for every malformed request
         **given,
     )
 
 
 def raised_file_limit() -> int:
-    """How many descriptors this process may have, now that it has asked for all that it is allowed."""
+    """Raise this process's limit of descriptors to the allowed maximum; returns the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

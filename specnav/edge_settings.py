@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of commands that decode here: the verifier they ask, their key and their models."""
+"""Settings of commands that decode locally: the verifier's address, the key and the models."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ PAIR_THAT_SEES = "Target, draft and exits by one name: nav or qwen2-vl. Options 
 
 @dataclass(frozen=True)
 class EdgeSettings:
-    """What commands share that decode here; each refers to these by name (`same_as`)."""
+    """Settings shared by the commands that decode on this machine, which refer to them by name (`same_as`)."""
 
     connect: str | None = setting(
-        None, "A verifier, tcp://HOST:PORT, or fleet://HOST:PORT.", metavar="ADDRESS", shown="start one here"
+        None,
+        "Verifier at tcp://HOST:PORT, or fleet at fleet://HOST:PORT.",
+        metavar="ADDRESS",
+        shown="start one here",
     )
     key: Path | None = setting(
-        None, "Key for a verifier with keys (specnav keys export); with --connect.", metavar="FILE"
+        None,
+        "Key file for a verifier that requires keys (specnav keys export); with --connect.",
+        metavar="FILE",
     )
     pair: str | None = setting(
         None,
-        "Target, draft and exits by one name, as specnav models list shows them: smollm2 is downloaded when it is "
-        "first used. Options given beside it override it.",
+        "Target, draft and exits by one name, as specnav models list shows them; smollm2 is downloaded on first use. "
+        "Other options override its models.",
         metavar="NAME",
     )
     target_model: str | None = setting(
@@ -38,5 +43,5 @@ class EdgeSettings:
         shown="the shipped one",
     )
     compile_draft: bool = setting(
-        False, "torch compiles the layers of the draft model, where it runs on the edge."
+        False, "Compile the layers of the draft model with torch, if it runs on the edge."
     )

@@ -19,7 +19,7 @@ class UsageError(Exception):
 
 
 class HarnessError(Exception):
-    """A run's processes or what they find around them are not as a run needs them; says what to do, in one line."""
+    """A run's processes or environment are not as the run needs them; the message says in one line what to do."""
 
 
 class ChildFailed(HarnessError):
@@ -28,15 +28,16 @@ class ChildFailed(HarnessError):
 
 @contextmanager
 def needs_ros(what: str, beside: str = "") -> Iterator[None]:
-    """Around imports that need ROS: where it is missing or does not load, a UsageError that says how to get it.
-    beside: what works without.
+    """Wrap imports that need ROS: if ROS is missing or does not load, raise a UsageError that says how to get it.
+
+    beside: what works without ROS.
     """
-    more = f"; {beside} without" if beside else ""
+    more = f"; {beside} without it" if beside else ""
     try:
         import rclpy.node  # noqa: F401  # loads its libraries
 
         failed = None
-    except Exception as error:  # of a broken installation, any
+    except Exception as error:  # a broken installation can raise any error
         failed = error
     if failed is None:
         try:
@@ -56,9 +57,9 @@ def needs_ros(what: str, beside: str = "") -> Iterator[None]:
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Print a UsageError or a room's own error as one line and exit with 1; Ctrl-C exits with 130.
+    """Print a UsageError or another package's own error as one line and exit with 1; Ctrl-C exits with 130.
 
-    What the command line's parser refuses is one line, too, and exits with the parser's 2.
+    Errors of the command-line parser are printed as one line too, and exit with the parser's code 2.
     """
     try:
         yield
@@ -72,7 +73,7 @@ def user_errors() -> Iterator[None]:
                 print(f"specnav: error: {words}", file=sys.stderr)
             sys.exit(getattr(error, "exit_code", 2))
         if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
-            print(f"specnav: error: {error.strerror}: {error.filename or 'what is printed'}", file=sys.stderr)
+            print(f"specnav: error: {error.strerror}: {error.filename or 'standard output'}", file=sys.stderr)
             sys.exit(1)
         if not is_for_users(error):
             raise
@@ -89,6 +90,6 @@ def is_for_users(error: Exception) -> bool:
         ("specnav.results.errors", "EvaluationError"),
         ("navsim.errors", "NavsimError"),
     )
-    # Only rooms already imported can have raised; importing them costs seconds (torch).
+    # Only packages already imported can have raised; importing them takes seconds (torch).
     found = (getattr(sys.modules.get(module), name, None) for module, name in names)
     return isinstance(error, (UsageError, HarnessError, *filter(None, found)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav generate`: one answer over a real edge and cloud, streamed to stdout token by verified token.
+"""`specnav generate`: one answer over a real edge and cloud, streamed to stdout as tokens are verified.
 
-Without `--connect` a verifier process is started on loopback for this one answer and stopped after it.
+Without `--connect` a verifier process is started on loopback for this answer and stopped afterwards.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MAX_IMAGE_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    """What to answer, with which pair, how. `connect` None means: start a verifier here."""
+    """The prompt, the models and the decoding settings. `connect` None: start a verifier locally."""
 
-    text: str = setting(REQUIRED, "The prompt (or the instruction).", positional=True)
+    text: str = setting(REQUIRED, "The prompt (or instruction).", positional=True)
     images: tuple[Path, ...] = setting(
         (), "JPEG or PNG file; may be given several times.", metavar="FILE", flags=("--image",)
     )
@@ -68,10 +68,10 @@ class GenerateConfig:
     )
     grammar: Path | None = setting(
         None,
-        "The answer follows this grammar: a .lark, .gbnf, .regex or .json (schema) file.",
+        "Constrain the answer to this grammar: a .lark, .gbnf, .regex or .json (schema) file.",
         metavar="FILE",
     )
-    stats: bool = setting(False, "Print on stderr how it was decoded.")
+    stats: bool = setting(False, "Print decoding statistics on stderr.")
 
     def __post_init__(self) -> None:
         """Raises UsageError."""
@@ -81,7 +81,7 @@ class GenerateConfig:
 
 
 def read_images(paths: tuple[Path, ...]) -> tuple[bytes, ...]:
-    """The files' bytes; raises UsageError for what is missing, too large, or no JPEG or PNG."""
+    """The files' bytes. Raises UsageError for a file that is missing, too large, or neither JPEG nor PNG."""
     images = []
     for path in paths:
         try:
@@ -115,7 +115,7 @@ def run_generate(config: GenerateConfig) -> int:
             f"--min-new-tokens {config.min_new_tokens} is more than --max-new-tokens {config.max_new_tokens}"
         )
     if config.key is not None and config.connect is None:
-        raise UsageError("--key is for a verifier that runs elsewhere: name it with --connect")
+        raise UsageError("--key is for a verifier that runs elsewhere: give its address with --connect")
     images = read_images(config.images)
     biases = read_biases(config.logit_bias)
 
@@ -142,7 +142,7 @@ def run_generate(config: GenerateConfig) -> int:
         pair = pair_named(config.pair)
         target, named, exits = config.target_model or pair.target, named or pair.draft, exits or pair.exits
         if not named:
-            named = target  # for its tokenizer
+            named = target  # only its tokenizer is used
             if method.needs_draft_model or method.cloud_drafts:
                 print(f"specnav: {pair.tells_no_draft(f'{LOOKUP_METHOD} drafts')}", file=sys.stderr)
                 method = get_method(LOOKUP_METHOD)
@@ -167,7 +167,7 @@ def run_generate(config: GenerateConfig) -> int:
             )
         elif config.target_model is not None and not method.split:
             raise UsageError(
-                "--target-model is the server's choice when --connect is given; leave one of them out"
+                "with --connect the server chooses the target: leave out --target-model or --connect"
             )
 
         # Imported while the verifier starts: torch alone takes seconds.
@@ -180,10 +180,11 @@ def run_generate(config: GenerateConfig) -> int:
         from specdec.verdict_log import VerdictLog
 
         if wait_for_verifier is not None:
-            # Two processes share this machine's cores; with all threads each they would only wait for one another.
+            # Two processes share this machine's cores; with all threads each, they would slow each other down.
             torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
-        # `ar` drafts nothing; the model is loaded all the same for its tokenizer and prompt format. What is looked up
-        # needs the tokenizer alone.
+        # `ar` drafts nothing, but loads the model for its tokenizer and prompt format. Methods that draft by
+        # lookup need
+        # only the tokenizer.
         how: dict[str, Any] = {"device": config.device, "quantize": config.quantize, "pixels": config.pixels}
         drafts = {**how, "gguf": GgufOptions.read(config.gguf), "compile": config.compile_draft}
         draft = None if method.drafts and not method.needs_draft_model else load_draft(named, **drafts)
@@ -202,7 +203,7 @@ def run_generate(config: GenerateConfig) -> int:
             link, draft, method=method.name, gamma=config.gamma, resume_timeout_s=config.patience_s,
             front_model=front, tokenizer=tokenizer, verdict_log=log,
         )  # fmt: skip
-        link.ensure_connected()  # an address where nothing answers is an error at once, not after config.patience_s
+        link.ensure_connected()  # fail at once, not after config.patience_s, if nothing answers at the address
         text = StreamingText(tokenizer)
         cancel = threading.Event()
         prompt = chat_prompt(draft or tokenizer, config.text, images=images)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav keys …`: changes to a folder of keys, and what is said of them. Only `export` prints what is secret."""
+"""`specnav keys …`: changes a folder of keys and reports the result. Only `export` prints a secret."""
 
 from __future__ import annotations
 
@@ -25,54 +25,54 @@ THE_SERVERS = "the server's bound"
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """What every command of `specnav keys` is told."""
+    """Settings of every `specnav keys` command."""
 
     keys: Path = setting(Path("keys"), "Folder of keys; a running verifier sees every change.", metavar="FOLDER")
 
     @property
     def option(self) -> str:
-        """The folder, for the next command."""
+        """The --keys option to suggest for the next command."""
         return "" if self.keys == Keys.keys else f" --keys {self.keys}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneClient(Keys):
-    """What `revoke` is told."""
+    """Settings of `revoke`."""
 
     name: str = setting(REQUIRED, "Name of the client.", metavar="NAME", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewClient(OneClient):
-    """What `new` is told."""
+    """Settings of `new`."""
 
     client_class: str = setting(
-        "interactive", "Whose work comes first: robot, then interactive, then batch.", flags=("--class",)
+        "interactive", "Priority class: robot comes first, then interactive, then batch.", flags=("--class",)
     )
-    max_sessions: int | None = setting(None, "Sessions at a time.", 1, 100_000, shown=THE_SERVERS)
-    messages_per_s: float | None = setting(None, "Messages a second.", 1, 1_000_000, shown=THE_SERVERS)
-    queued_mb: float | None = setting(None, "Megabytes that may wait.", 0.001, 100_000, shown=THE_SERVERS)
+    max_sessions: int | None = setting(None, "Most sessions at a time.", 1, 100_000, shown=THE_SERVERS)
+    messages_per_s: float | None = setting(None, "Most messages a second.", 1, 1_000_000, shown=THE_SERVERS)
+    queued_mb: float | None = setting(None, "Most megabytes of waiting messages.", 0.001, 100_000, shown=THE_SERVERS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rotated(Keys):
-    """What `rotate` is told."""
+    """Settings of `rotate`."""
 
     name: str | None = same_as(OneClient, "name", default=None)
-    server: bool = setting(False, "The verifier's own key: it is used from its next start on.")
+    server: bool = setting(False, "Rotate the verifier's own key, used from its next start on.")
     grace_hours: float = setting(24.0, "The client's previous key stays valid for this long.", 0, 8760, unit="h")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported(OneClient):
-    """What `export` is told."""
+    """Settings of `export`."""
 
     to: Path | None = setting(None, "File to write, mode 0600.", metavar="FILE", shown="stdout")
-    forget: bool = setting(False, "Keep the client's secret here no longer.")
+    forget: bool = setting(False, "Delete the client's secret here afterwards.")
 
 
 def new_client(asked: NewClient) -> None:
-    """Raises VerifierError."""
+    """Add a client with a new key. Raises VerifierError."""
     name = asked.name
     quota = Quota(asked.max_sessions, asked.messages_per_s, asked.queued_mb)
     of_class = class_named(asked.client_class)
@@ -81,12 +81,12 @@ def new_client(asked: NewClient) -> None:
     client = ClientKey(check_name(name), public, utc_now(), of_class, quota)
     ring.create()
     ring.new(client, secret)
-    print(f"{name} ({of_class.value}) may come in; its machine needs the file that this writes:")
+    print(f"{name} ({of_class.value}) is admitted; its machine needs the file that this command writes:")
     print(f"  specnav keys export {name} --to {name}.key{asked.option}")
 
 
 def list_clients(folder: Path, as_json: bool) -> None:
-    """Raises VerifierError for a folder that is none; a client's file that is none is a row that says so."""
+    """Print all clients; invalid client files are reported on stderr. Raises VerifierError for an invalid folder."""
     KeyFolder(folder).server_key()
     from cloud_verifier.errors import VerifierError
 
@@ -117,38 +117,38 @@ def list_clients(folder: Path, as_json: bool) -> None:
             )
         Console(soft_wrap=True).print(table)
     for line in broken:
-        print(f"left out: {line}", file=sys.stderr)
+        print(f"ignored: {line}", file=sys.stderr)
 
 
 def revoke_client(asked: OneClient) -> None:
-    """Raises VerifierError."""
+    """Revoke a client's key. Raises VerifierError."""
     KeyFolder(asked.keys).revoke(asked.name, utc_now())
-    print(f"{asked.name} is revoked; a running verifier has shut it out within about a second")
+    print(f"{asked.name} is revoked; a running verifier shuts it out within about a second")
 
 
 def rotate(asked: Rotated) -> None:
-    """Raises VerifierError, UsageError."""
+    """Rotate a client's key or the server's. Raises VerifierError, UsageError."""
     name, ring = asked.name, KeyFolder(asked.keys)
     if asked.server == (name is not None):
         raise UsageError("give the NAME of a client, or --server")
     if name is None:
         ring.rotate_server()
         print(
-            "the verifier has a new key from its next start on; from then on every edge needs its file exported anew"
+            "the verifier uses the new key from its next start on; every edge then needs a newly exported key file"
         )
         return
     client = ring.rotate(name, utc_now(), timedelta(hours=asked.grace_hours))
     until = (
-        f"the previous one is good until {_time(client.previous.until)}"
+        f"the previous one stays valid until {_time(client.previous.until)}"
         if client.previous
-        else "only it is good"
+        else "the previous one is no longer valid"
     )
-    print(f"{name} has a new key, {until}; its machine needs the file that this writes:")
+    print(f"{name} has a new key, {until}; its machine needs the file that this command writes:")
     print(f"  specnav keys export {name} --to {name}.key{asked.option}")
 
 
 def export_client(asked: Exported) -> None:
-    """Raises VerifierError, UsageError."""
+    """Print or write a client's key file. Raises VerifierError, UsageError."""
     name, to, ring = asked.name, asked.to, KeyFolder(asked.keys)
     key = ring.export(name)
     if to is None:
@@ -177,8 +177,8 @@ def _state(client: ClientKey) -> str:
     if client.revoked is not None:
         return f"revoked {_day(client.revoked)}"
     if client.previous is not None and utc_now() < client.previous.until:
-        return f"good; the previous key until {_time(client.previous.until)}"
-    return "good"
+        return f"valid; previous key valid until {_time(client.previous.until)}"
+    return "valid"
 
 
 def _day(when: datetime) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what a command was given can be a model at all, seen before anything is started or torch is imported."""
+"""A cheap check whether a command's argument can be a model, before anything is started or torch is imported."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def may_be_model(name: str) -> bool:
-    """False for an absolute path that is neither a Hugging Face folder nor a GGUF file, nor a folder with one.
+    """False for an absolute path that is neither a Hugging Face folder, a GGUF file, nor a folder with a GGUF file.
 
-    A relative name may be a hub id: the loader says what it is.
+    A relative name may be a hub id; the loader reports whether it exists.
     """
     path = Path(name)
     if not path.is_absolute():

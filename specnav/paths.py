@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where commands find what they use by default: at the root of a clone, or in an installed package.
+"""Default locations of what commands use: in the root of a clone, or in an installed package.
 
-An installed package works from any directory: what it writes and starts stands in the current one.
+An installed package works from any directory: its output and its processes use the current one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 _ABOVE = Path(__file__).resolve().parents[1]
 IN_CLONE = (_ABOVE / "pyproject.toml").is_file() and (_ABOVE / "default_models").is_dir()
 ROOT = _ABOVE if IN_CLONE else Path.cwd()
-"""Where processes run, and where relative paths begin."""
+"""Working directory of processes, and base of relative paths."""
 DATA = ROOT if IN_CLONE else Path(str(files("specnav"))) / "data"
-"""What is shipped beside the code; in a wheel setup.py has put it there."""
+"""Data shipped with the code; in a wheel, setup.py has copied it there."""
 CONFIG = DATA / "config"
 MODELS = DATA / "default_models"
 INTERFACES = DATA / ("ros2_ws/src/" if IN_CLONE else "") / "spec_vlm_nav_interfaces"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node of a command, and names that a user gives for ROS, checked before a node is made of them. Needs rclpy."""
+"""A command's ROS node, and checks of ROS names given by a user. Needs rclpy."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from specnav.results.errors import one_line
 
 
 def checked_namespace(given: str, topics: Iterable[str]) -> str:
-    """The namespace with its leading slash. Raises UsageError where it, or one of the topics, is not a name in ROS."""
+    """The namespace with its leading slash. Raises UsageError if it or one of the topics is not a valid ROS name."""
     namespace = f"/{given.strip('/')}"
     try:
         validate_namespace(namespace)
         for topic in topics:
             validate_topic_name(topic)
     except (ValueError, NameValidationException) as error:
-        raise UsageError(f"not a name in ROS: {one_line(error)}") from error
+        raise UsageError(f"not a valid ROS name: {one_line(error)}") from error
     return namespace
 
 
@@ -49,9 +49,9 @@ def _start_told() -> Iterator[None]:
 def own_node(
     name: str, *, domain: int | None = None, **given: Any
 ) -> Iterator[tuple[Node, SingleThreadedExecutor]]:
-    """A node in a context of its own, and what spins it; signals are the command's business. given: of create_node.
+    """A node in its own context, and its executor. Signals are left to the command. given: options of create_node.
 
-    Raises UsageError where ROS does not start.
+    Raises UsageError if ROS does not start.
     """
     context = Context()
     try:
@@ -71,7 +71,7 @@ def own_node(
 
 @contextlib.contextmanager
 def spinning_node(name: str, domain: int) -> Iterator[Node]:
-    """The same, with its callbacks in a thread."""
+    """Like own_node, with the callbacks run in a thread."""
     with own_node(name, domain=domain) as (node, executor):
 
         def spin() -> None:
@@ -82,6 +82,6 @@ def spinning_node(name: str, domain: int) -> Iterator[Node]:
         thread.start()
         try:
             yield node
-        finally:  # the thread must be gone before the context is, otherwise the process aborts
+        finally:  # the thread must end before the context, otherwise the process aborts
             executor.shutdown()
             thread.join(5.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's folder: new, empty and of one process, or nothing is started."""
+"""A run's output folder: it must be new, empty and used by one process only."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from specnav.errors import UsageError
 from specnav.paths import RUNS
 
 _claimed: dict[Path, int] = {}
-"""Locks of this process, by folder; the kernel releases them when it ends, however it ends."""
+"""Locks held by this process, by folder; the kernel releases them when the process ends."""
 
 
 def claim(folder: Path) -> None:
-    """Lock a folder until this process ends. Raises UsageError where another process holds it.
+    """Lock a folder until this process ends. Raises UsageError if another process holds the lock.
 
-    A file system that knows no locks is not an error: the folder is used without one.
+    On a file system without locks the folder is used unlocked.
     """
     if folder in _claimed:
         os.close(_claimed.pop(folder))
@@ -35,7 +35,7 @@ def claim(folder: Path) -> None:
 
 
 def new_run_folder(out: Path | None, kind: str, now: datetime) -> Path:
-    """`out`, or `runs/<kind>-<time>`, made if need be. Raises UsageError when it cannot be or holds something."""
+    """`out`, or `runs/<kind>-<time>`, created if necessary. Raises UsageError if it is unusable or not empty."""
     run = (out or RUNS / f"{kind}-{now:%Y%m%d-%H%M%S}").resolve()
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -50,5 +50,5 @@ def new_run_folder(out: Path | None, kind: str, now: datetime) -> Path:
 
 
 def started_at() -> str:
-    """Now, as results files record when a run began: UTC, to the second."""
+    """The current time in the form of results files: UTC, to the second."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav serve`: the cloud verifier in this process, configured by YAML with flags on top."""
+"""`specnav serve`: runs the cloud verifier in this process, configured by YAML and flags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_p
 
 @dataclass(frozen=True)
 class ServeSource:
-    """Where a verifier's settings come from, beside its own options."""
+    """Where a verifier's settings come from, in addition to its own options."""
 
     file: Path | None = setting(
         None, "YAML file. Flags override it.", shown="config/cloud.yaml", flags=("--config",), metavar="PATH"
@@ -40,14 +40,14 @@ def run_serve(source: ServeSource, flags: Mapping[str, Any]) -> int:
 
 
 def serve_settings(config: Path | None, flags: Mapping[str, Any]) -> ServerConfig:
-    """Of a verifier: the file's, with the flags on top. Raises UsageError, VerifierError."""
+    """A verifier's settings: those of the file, overridden by flags. Raises UsageError, VerifierError."""
     source = config or CONFIG / "cloud.yaml"
     values: dict[str, Any] = {"model": str(DEFAULT_TARGET)}
     values |= read_yaml(source) if config or source.exists() else {}
     flags = dict(flags)
     if name := flags.pop("pair", None):
         values |= models_of(name, flags.get("engine", values.get("engine", ServerConfig.engine)))
-    # What the shipped file names is relative to where it lies, so that the command works from anywhere.
+    # Paths in the shipped file are relative to its location, so that the command works from any directory.
     for name in ("model", "draft_model", "exits", "keys"):
         if values.get(name) and (DATA / str(values[name])).exists():
             values[name] = str(DATA / str(values[name]))
@@ -61,13 +61,13 @@ def models_of(pair: str, engine: str) -> dict[str, str]:
 
 
 def become_verifier_on_vllm(argv: Sequence[str]) -> NoReturn:
-    """This process goes on as the verifier in vLLM's environment: signals and exit code are the same. argv: of the
-    verifier, whatever interpreter it names. Raises UsageError where vLLM is not set up.
+    """Replace this process by the verifier in vLLM's environment, so that signals and exit code stay its own. argv: the
+    verifier's command line; its interpreter is replaced. Raises UsageError if vLLM is not set up.
     """
     command = on_vllm(argv)
     os.execve(command[0], command, vllm_environment(os.environ))
 
 
 def on_vllm(argv: Sequence[str]) -> list[str]:
-    """A verifier's command line, with the interpreter of vLLM's environment. Raises UsageError where there is none."""
+    """A verifier's command line, with vLLM's interpreter. Raises UsageError if vLLM is not set up."""
     return [str(vllm_python()), *argv[1:]]

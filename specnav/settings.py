@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one loader of YAML settings: a file's mapping with the command's flags on top, checked against a dataclass."""
+"""The loader of YAML settings: a file's mapping, overridden by flags, checked against a dataclass."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Settings = TypeVar("Settings")
 
 @dataclasses.dataclass(frozen=True)
 class Printed:
-    """How a command prints what it found."""
+    """How a command prints its result."""
 
     json: bool = setting(False, "Machine-readable output.")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping (an empty file is an empty one). Raises UsageError."""
+    """Read a YAML mapping; an empty file is an empty mapping. Raises UsageError."""
     try:
         content = read_yaml_file(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that there is not
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date
         raise UsageError(f"{path} is not valid YAML: {one_line(error)}") from error
     if content is None:
         return {}
@@ -46,7 +46,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def make_settings(kind: type[Settings], values: Mapping[str, Any], source: str) -> Settings:
-    """Build the dataclass `kind`; a name it does not have is refused with the names it has."""
+    """Build the dataclass `kind`. Raises UsageError for unknown names, listing the known ones."""
     known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     unknown = sorted(set(values) - known)
     if unknown:
@@ -57,7 +57,7 @@ def make_settings(kind: type[Settings], values: Mapping[str, Any], source: str) 
 
 
 def shown_settings(config: Any, leave_out: Collection[str], paths: Collection[str]) -> dict[str, Setting]:
-    """A config dataclass as results.json keeps it; paths of what is shipped relative to where that lies.
+    """A config dataclass as results.json stores it, with paths of shipped files relative to DATA.
 
     paths: names of text fields that may hold a path.
     """

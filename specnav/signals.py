@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that end a command: SIGTERM and SIGHUP do what Ctrl-C does, so that all leave the same things behind."""
+"""Signals that end a command: SIGTERM and SIGHUP act like Ctrl-C, so that the cleanup is always the same."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from types import FrameType
 
 @contextmanager
 def ends_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP (the terminal was closed) end the run like Ctrl-C does; under nohup SIGHUP stays ignored.
+    """Make SIGTERM and SIGHUP (terminal closed) end the run like Ctrl-C; under nohup SIGHUP stays ignored.
 
-    Outside the main thread, which alone hears signals, nothing changes.
+    Does nothing outside the main thread, because only that thread receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -29,7 +29,7 @@ def ends_on_signals() -> Iterator[None]:
 
 @contextmanager
 def notes_signals() -> Iterator[Callable[[], bool]]:
-    """SIGINT, SIGTERM and SIGHUP interrupt nothing; yields what says whether one of them has come."""
+    """Keep SIGINT, SIGTERM and SIGHUP from interrupting; yields a function that tells whether one has arrived."""
     came = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands show on the terminal: lines and bars on stderr, tables on stdout; the same look for all of them."""
+"""Shared terminal output of commands: lines and progress bars on stderr, tables on stdout."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from rich.table import Table
 
 
 class RunView:
-    """What the user sees of one run."""
+    """Terminal output of one run."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """console: where lines and bars go; tables go to stdout."""
+        """console: for lines and bars; tables go to stdout."""
         self.console = console or Console(stderr=True)
 
     def say(self, words: str) -> None:
-        """One line."""
+        """Print one line."""
         say(self.console, words)
 
 
 def say(console: Console, words: str) -> None:
-    """One line as it is: nothing in it is markup, and it is never folded, so that it can be searched and copied."""
+    """Print one line verbatim: no markup, and never folded, so that it can be searched and copied."""
     console.print(escape(words), soft_wrap=True, highlight=False)
 
 
 def progress_bar(console: Console, unit: str = "") -> Progress:
-    """A bar: what is being done, how many of how many (of what: unit), for how long. It goes when it is over."""
+    """A progress bar with description, count (unit: of what) and elapsed time. It disappears when done."""
     units = (TextColumn(unit),) if unit else ()
     columns = (
         TextColumn("{task.description}"),
@@ -42,7 +42,7 @@ def progress_bar(console: Console, unit: str = "") -> Progress:
 
 
 def plain_table(titles: Sequence[str], words: Collection[str], title: str | None = None) -> Table:
-    """A table without lines. words: the titles of columns that hold words; all others hold figures."""
+    """A table without lines. words: titles of text columns; all other columns hold right-aligned figures."""
     found = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=title)
     for name in titles:
         found.add_column(name, justify="left" if name in words else "right")

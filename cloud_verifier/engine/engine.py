@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine: owns every answer in progress and carries their plans out, many in one forward, all in one thread.
+"""The engine owns every answer in progress and runs their plans in one thread, many of them in one forward pass.
 
-It takes tasks from a queue and hands replies to an outbox. Between two forwards it takes in what has come; a forward
-takes rows of all sessions that are ready, as the scheduler says. A session's failure ends that session and nothing
-else. It knows no sockets; time comes from a clock it is given.
+It takes tasks from a queue and hands replies to an outbox, and takes in new tasks between two forward passes. The
+scheduler chooses which of the ready sessions' rows share a forward pass. A failure of one session ends only that
+session. The engine uses no sockets; time comes from the clock it is given.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from specdec.row_ms import RowMs
 from specdec.sampling.choice import is_sound
 
 OPENING_S = 0.002
-"""Between two forwards new sessions are begun for this long; one is in any case."""
+"""Time for starting new sessions between two forward passes; at least one is always started."""
 
 
-_LATER = NoRoom("a session's rows come when others have given back what they hold for a forward")
+_LATER = NoRoom("a session's rows wait until other sessions have released the memory of their forward pass")
 
 
 class Engine:
-    """Runs forwards: `run()` in a thread of its own until stop(), or `work_off()` between other things."""
+    """Runs forward passes: `run()` in its own thread until stop(), or `work_off()` in a thread with other duties."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Engine:
         shared_bytes: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """scheduler: which rows share a forward. kv_bytes: what all caches may take. shared_bytes: what may be kept of
-        prompts and pictures for sessions to come, where sessions leave room for it.
+        """scheduler: chooses the rows of a forward pass. kv_bytes: budget for all caches. shared_bytes: how much of
+        that may hold prompts and pictures for future sessions, as long as sessions leave room for it.
         """
         hint_maker = models.hint_maker
         exits = () if hint_maker is None else tuple(hint_maker.layers)
@@ -106,7 +106,7 @@ class Engine:
         self.prompts.pictures.beats = self._beats
 
     def tell_prices(self, row_us: Sequence[tuple[int, int]]) -> None:
-        """What forwards take by their rows, (rows, microseconds)."""
+        """Set how long forward passes take, as (rows, microseconds) pairs."""
         self._row_ms = RowMs(tuple((rows, us / 1e3) for rows, us in row_us)) if row_us else None
 
     def _price_s(self, rows: int) -> float | None:
@@ -117,7 +117,7 @@ class Engine:
         self._arriving.put(task)
 
     def stop(self) -> None:
-        """End after the forward that is running now, from any thread."""
+        """Stop after the current forward pass; from any thread."""
         self._stopping = True
         self._arriving.put(StopTask())
         self.prompts.close()
@@ -141,7 +141,7 @@ class Engine:
 
     @torch.inference_mode()
     def work_off(self) -> None:
-        """Take in what has come, and run one forward, if one is wanted."""
+        """Take in new tasks, and run one forward pass if any session needs one."""
         self._work_off()
 
     def _work_off(self) -> None:
@@ -152,7 +152,7 @@ class Engine:
                 self._forward()
             for task in self.prompts.free():
                 self._take_prepared(task)
-        except Exception as error:  # no session's, so no caller knows whose answers are sound
+        except Exception as error:  # not one session's fault: nobody can tell which answers are sound
             self._log.error("engine_failed", sessions=len(self._works), traceback=self._log.trace_of(error))
             for key in list(self._works):
                 self._end(
@@ -182,30 +182,30 @@ class Engine:
             self._resume(request.work, request.plan, shared)
 
     def _arrive(self, task: PreparedTask) -> None:
-        """Called in the thread that looks at pictures, and in those of workers."""
+        """Called in the thread that prepares pictures, and in the threads of workers."""
         self._arriving.put(task)
         self._wake()
 
     def _resume(self, work: SessionWork, plan: Plan[None], result: Any) -> None:
-        """Go on with a plan, and with what comes after it."""
+        """Continue a plan, and start the session's next one if it ends."""
         if self._go_on(work, plan, result):
             self._begin(work)
 
     @property
     def idle(self) -> bool:
-        """True where nothing is waiting."""
+        """True if no session waits for a forward pass and no task is queued."""
         return not self._waiting and not self._unbegun and self._arriving.empty()
 
     def kv_admitted(self) -> dict[SessionKey, int]:
-        """Bytes of cache that each session may come to hold; from any thread."""
+        """Bytes of KV cache that each session may come to hold; from any thread."""
         return self.budget.admitted.copy()
 
     def gauges(self) -> dict[str, float]:
-        """What is so now; from any thread."""
+        """Current values for the metrics; from any thread."""
         return self.budget.gauges() | {"shared_bytes": self.prompts.store.bytes}
 
     def counters(self) -> dict[str, float]:
-        """What only ever grows; from any thread."""
+        """Counters for the metrics; from any thread."""
         return {"kv_evictions": self.budget.evictions}
 
     def _reply(self, key: SessionKey, message: Down) -> None:
@@ -234,7 +234,7 @@ class Engine:
             self._pause(task.key[0], task.paused)
 
     def _pause(self, client: bytes, paused: bool) -> None:
-        """A client does not read, or does again: its sessions do not go on alone meanwhile."""
+        """A client stopped reading, or reads again: meanwhile its sessions are not decoded without drafts."""
         if paused:
             self._paused.add(client)
             return
@@ -244,8 +244,8 @@ class Engine:
                 self._begin(work)
 
     def _begin_some(self) -> None:
-        """Begin with new sessions for a moment, by class and as they came; the others come after the next forward. Who
-        opens and vanishes again and again holds up no other client, and of most of its sessions nothing is ever begun.
+        """Start new sessions for a moment, by class and arrival; the rest wait until after the next forward pass.
+        A client that opens and vanishes again and again delays nobody: most of its sessions are never started.
         """
         until = self._clock() + OPENING_S
         while self._unbegun:
@@ -255,7 +255,7 @@ class Engine:
                 return
 
     def _begin(self, work: SessionWork) -> None:
-        """Start on a session's next plan, if there is one."""
+        """Start a session's next plan, if there is one."""
         while work.has_work:
             if work.only_streams and work.key[0] in self._paused:
                 break
@@ -275,7 +275,7 @@ class Engine:
         self._feed_the_starved()
 
     def _feed_the_starved(self) -> None:
-        """A session has ended or rests: those that wait for room may find some now."""
+        """Retry the sessions that wait for KV room: a session has ended or become idle."""
         starved, self._starved = self._starved, []
         for work in starved:
             if self._works.get(work.key) is work:
@@ -286,9 +286,9 @@ class Engine:
             raise self.budget.exhausted()
 
     def _make_room(self, key: SessionKey, needed: int) -> bool:
-        """Take this many bytes of the budget for a session, from sessions that rest where that must be."""
+        """Take KV budget for a session, evicting idle sessions if necessary. needed: bytes. False without room."""
         if not self.budget.fits(needed):
-            for other, work in list(self._works.items()):  # the one that has rested longest comes first
+            for other, work in list(self._works.items()):  # the session that has been idle longest comes first
                 rests = other != key and other not in self._plans and not work.has_work
                 if rests and other in self.budget.admitted and work.evict():
                     self.budget.give_back(other)
@@ -302,7 +302,7 @@ class Engine:
         return True
 
     def _go_on(self, work: SessionWork, plan: Plan[None], result: Any) -> bool:
-        """Report to a plan the result of what it needed, and see what it needs next; True where it has ended well."""
+        """Send a plan the result of its last need and handle its next one; True if the plan ended without error."""
         account = self.accounts.account_of(work.owner)
         token = charged.set(account)
         try:
@@ -320,19 +320,19 @@ class Engine:
         except StopIteration:
             self.prompts.ended(work)
             del self._plans[work.key]
-            self._works[work.key] = self._works.pop(work.key)  # the last one to rest
+            self._works[work.key] = self._works.pop(work.key)  # now the most recently idle one
             return True
         except Exception as error:  # one session's fault must not end the others'
             self._end(work.key, *failure_of(error, work.use))
         finally:
             charged.reset(token)
             result = (
-                None  # an error that is thrown in refers to this frame: nothing of the session would be freed
+                None  # a thrown error refers to this frame, which would keep the session's memory alive
             )
         return False
 
     def _await(self, request: Continuation, need: AwaitedWorker) -> None:
-        """A worker is at work for a session: its plan goes on when that is done."""
+        """A worker process works for a session: its plan continues when the worker is done."""
         self._awaited[request.work.key] = need.future
         need.future.add_done_callback(lambda _: self._arrive(PreparedTask(request, need)))
 
@@ -362,7 +362,7 @@ class Engine:
             self._feed_the_starved()
 
     def _forward(self) -> None:
-        """One forward for those the scheduler picks; then each goes on with what it says."""
+        """Run one forward pass for the sessions that the scheduler picks, and hand each its result."""
         began = self._clock()
         if self._forward_ended is not None:
             self.load.between.add(began - self._forward_ended)
@@ -378,7 +378,7 @@ class Engine:
                 part = replace(part, observer=observer)
             try:
                 staged.append((waiting, stage(part)))
-            except Exception as error:  # its own fault: it goes before anything has changed
+            except Exception as error:  # this session's own fault, found before any state has changed
                 self._settle(waiting, error)
         if not staged:
             return
@@ -396,16 +396,16 @@ class Engine:
                 waiting.work.waited_s -= began - waiting.since_s
                 continue
             settling = self._clock()
-            waiting.work.waited_s += settling - ended  # the others' replies came first
+            waiting.work.waited_s += settling - ended  # time that earlier sessions' replies took
             if waiting.work.trace is not None:
                 waiting.work.trace.forward(began, ended, len(staged))
             self._settle(waiting, result)
 
     def _run(self, staged: list[tuple[WaitingSession, Staged]]) -> list[Tensor | Exception]:
-        """Logits of each; where a shared forward fails, each is tried alone, so that one alone fails."""
+        """The logits or the error of each. If a shared forward pass fails, each session is run alone."""
         try:
             logits = forward_together([one for _, one in staged])
-            if self._beside is not None:  # a GPU is at work: until it is done, hints go out as they get ready
+            if self._beside is not None:  # while the GPU is busy, send hints as they get ready
                 self._beside.finish()
             return _sound(logits)
         except NoRoom as error:
@@ -421,7 +421,7 @@ class Engine:
         return [result for one in staged for result in self._run([one])]
 
     def _settle(self, waiting: WaitingSession, result: Tensor | Exception) -> None:
-        """A session's part of a forward is done."""
+        """Hand a session the result of its part of a forward pass."""
         work = waiting.work
         del self._waiting[work.key]
         if isinstance(result, Exception):
@@ -433,14 +433,14 @@ class Engine:
 
 
 def own_engine(policy: Policy, models: Models, kv_bytes: int = 1 << 62, shared_bytes: int = 0) -> MakeEngine:
-    """What makes this engine for a server."""
+    """A factory of this engine, for a server."""
     return lambda around: Engine(models, around, Scheduler(policy), kv_bytes, shared_bytes)
 
 
 def _sound(logits: list[Tensor]) -> list[Tensor | Exception]:
-    """The logits, or for those that are none the error. The device is asked once for all of them.
+    """The logits of each session, or an error where they are not finite. The device is synchronised once for all.
 
-    What is not a number stays none: in every logit of its row, and in every row that looks at it, so in the last one.
+    NaNs propagate: to every logit of a row and to every row that attends to it, so the last row shows them.
     """
     known = [is_sound(rows) for rows in logits]
     if None not in known:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hints on their way out: a small queue for every forward, emptied while the forward goes on.
+"""Hints on their way out: one small queue for each forward pass, emptied while the pass goes on.
 
-Whatever waits in it when the last layer is done is dropped, so that a verdict is never late. On a GPU exits run beside
-the layers (specdec.verifying.hints.side_stream), and hints go out as they get ready. An exit that fails takes the
-hints of
-its session with it and nothing else.
+Hints that still wait when the last layer is done are dropped, so that a verdict is never late. On a GPU, exits run
+beside the layers (specdec.verifying.hints.side_stream), and hints are sent as they get ready. An exit that fails stops
+the hints of its session and nothing else.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ BY_CONFIDENCE, FIRST_COME = 0, 1
 """Orders of sending (Open.hint_order)."""
 
 A_LAYER = 2
-"""Hints that leave after one layer at most."""
+"""At most this many hints are sent after one layer."""
 
 SHARE = 0.05
-"""Of a forward that others wait for, at most this much goes into hints."""
+"""Largest share of a shared forward pass that may be spent on hints."""
 
 Key = tuple[int, int]
-"""What a hint is about: (last, token)."""
+"""What a hint predicts: (last accepted node, next token)."""
 
 
 class HintQueue:
-    """Hints of one round. None is sent twice, and no more than this many in all."""
+    """Hints of one round. Each is sent once at most, and no more than `limit` in all."""
 
     def __init__(self, limit: int, order: int) -> None:
         """order: BY_CONFIDENCE or FIRST_COME."""
@@ -50,14 +49,14 @@ class HintQueue:
         return len(self._waiting)
 
     def put(self, outcomes: list[ExitOutcome]) -> None:
-        """Take hints in; one that waits already is replaced by what the later exit makes of it, in its place."""
+        """Add hints; a waiting one is replaced in place by the newer prediction for the same outcome."""
         for outcome in outcomes:
             key = (outcome.last, outcome.token)
             if key not in self._sent:
                 self._waiting[key] = outcome
 
     def take(self, count: int) -> list[ExitOutcome]:
-        """The next hints to send, at most `count`."""
+        """The next hints to send, `count` at most."""
         taken: list[ExitOutcome] = []
         while self._waiting and self._left and len(taken) < count:
             key = next(iter(self._waiting))
@@ -70,12 +69,10 @@ class HintQueue:
 
 
 class HintShare:
-    """In which forwards hints are made: in a session's own always, in shared ones for as many as delay no robot
-    much.
-    """
+    """Decides which forward passes make hints: always those of a single session; shared ones only within SHARE."""
 
     def __init__(self, clock: Callable[[], float], spent: Histogram) -> None:
-        """spent: takes the seconds that hints took of each forward that had any."""
+        """spent: collects the seconds spent on hints in each forward pass that had any."""
         self._clock = clock
         self._spent = spent
         self._forward_s = 0.0
@@ -83,15 +80,15 @@ class HintShare:
         self._spent_s = 0.0
 
     def allowed(self, sessions: int) -> int:
-        """How many of the sessions that share a forward may have hints."""
+        """How many of the sessions that share a forward pass may have hints."""
         if sessions == 1:
             return 1
         if not self._hints_s:
-            return 1  # so that it is known what they cost
+            return 1  # to measure what they cost
         return int(SHARE * self._forward_s / self._hints_s)
 
     def timed(self, observer: LayerObserver) -> LayerObserver:
-        """The same observer; the time that it takes is counted."""
+        """The observer, with the time that it takes counted."""
 
         def after_layer(layer: int, hidden: Tensor) -> None:
             began = self._clock()
@@ -101,7 +98,7 @@ class HintShare:
         return after_layer
 
     def ran(self, seconds: float, observed: int) -> None:
-        """A forward took so long, hints for this many sessions included."""
+        """A forward pass took `seconds`, including hints for `observed` sessions."""
         self._forward_s = _latest(self._forward_s, seconds - self._spent_s)
         if observed:
             self._hints_s = _latest(self._hints_s, self._spent_s / observed)
@@ -110,7 +107,7 @@ class HintShare:
 
 
 def _latest(mean: float, value: float) -> float:
-    """A mean in which the last ten or so values count."""
+    """An exponential mean over about the last ten values."""
     return value if not mean else 0.9 * mean + 0.1 * value
 
 
@@ -126,10 +123,7 @@ class SessionHinting:
         log: EventLog,
         clock: Callable[[], float],
     ) -> None:
-        """message: the one that opened the session and asked for hints. send: takes each hint when its turn comes.
-
-        log: says which session it is about.
-        """
+        """message: the Open message that asked for hints. send: called with each hint. log: bound to this session."""
         self._layers = frozenset(maker.layers)
         self._beside = maker.beside
         self._last_layer = maker.model.runner.layer_count - 1
@@ -144,7 +138,7 @@ class SessionHinting:
             self._fail(error)
 
     def observer(self, verifier: Verifier, message: DraftUp) -> LayerObserver | None:
-        """Looks on at the forward that starts now; None where the verdict is known in part, or exits have failed."""
+        """An observer of the forward pass that starts now; None if part of the verdict is known or exits failed."""
         started = self._clock()
         if not self._works or message.base != len(verifier.answer):
             return None
@@ -171,7 +165,7 @@ class SessionHinting:
                 queue.put(hints.after(layer, hidden))
                 for outcome in queue.take(A_LAYER):
                     self._hand_over(message, outcome, nodes, started)
-            except Exception as error:  # hints are a help: an answer does not depend on them
+            except Exception as error:  # hints only help: no answer depends on them
                 self._fail(error)
 
         return after_layer
@@ -184,7 +178,7 @@ class SessionHinting:
         hidden: Tensor,
         take: Callable[[list[ExitOutcome]], None],
     ) -> None:
-        """An exit on a stream of its own; `take` gets what it expects, when that is known and if it is in time."""
+        """Run an exit on its own stream; `take` gets its predictions if they are ready in time."""
 
         def then(chances: Tensor) -> None:
             if self._works:
@@ -202,9 +196,9 @@ class SessionHinting:
         self._log.error("hints_failed", traceback=text)
 
     def _watch(self, verifier: Verifier, message: DraftUp) -> tuple[DraftHints, list[int]]:
-        """Hints for the part of a draft that is fed to the target, and that part's nodes.
+        """Hints for the part of a draft that is fed to the target, and the nodes of that part.
 
-        Called from within the forward, so that the draft is known to be a sound one.
+        Called during the forward pass, so the draft has already been checked.
         """
         parents = None if message.parents is None else tuple(message.parents)
         draft = Draft(message.base, tuple(message.ids), parents)

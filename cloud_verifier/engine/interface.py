@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine is: all that the server and its clients need of one, whatever computes the forwards.
+"""The interface of an engine: all that the server and its clients need, whatever runs the forward passes.
 
-`tests/engine_contract` holds what every engine must do. An engine knows no sockets; it may do less than another, and
-says so, so that edges choose among what is there.
+`tests/engine_contract` tests what every engine must do. An engine uses no sockets. It may support less than another,
+and reports that, so that edges choose a method that works.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Outbox = Callable[[SessionKey, Down, bool], None]
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an engine can do beside chains of ids and decoding alone.
+    """What an engine supports besides chains of ids and decoding without drafts.
 
-    exits: layers that hints come from. drafts: whether a draft model of its own. trees: token trees. split: the upper
-    layers alone. sampled: rejection sampling, with what q said. several: drafts in flight behind one another.
-    grammars: answers that follow one.
+    exits: layers with early exits, which make hints. drafts: drafting in the cloud. trees: token trees. split: running
+    only the upper layers. sampled: rejection sampling with the draft's q. several: several drafts in flight.
+    grammars: answers constrained by a grammar.
     """
 
     exits: tuple[int, ...] = ()
@@ -55,7 +55,7 @@ class Capabilities:
 
     @property
     def lacks(self) -> list[str]:
-        """What is reported to edges that it cannot do, in the words of the wire."""
+        """What it does not support, in the wire's terms."""
         told = {
             LACKS_TREES: self.trees,
             LACKS_SPLIT: self.split,
@@ -68,11 +68,12 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class EngineEnvironment:
-    """What an engine is given. outbox: takes its replies, in the thread that carries out its work.
+    """What an engine is given.
 
-    wake: called, from any thread, when there is work that did not come through `submit`. on_out: called once with
-    every task handed over, when it waits no longer. tracing: where spans go; None: no tracing.
-    fail: called, from any thread, when the engine cannot go on; why, in a line. beats: its loops mark theirs there.
+    outbox: takes replies, in the thread that runs the engine. wake: called, from any thread, when there is work that
+    did not come through `submit`. on_out: called once with every task when it stops waiting. tracing: where spans go;
+    None: no tracing. fail: called, from any thread, with a one-line reason when the engine cannot continue. keep:
+    stores finished answers; None: they are not stored. beats: heartbeats of the engine's loops.
     """
 
     outbox: Outbox
@@ -86,25 +87,25 @@ class EngineEnvironment:
 
 
 class AnyEngine(Protocol):
-    """Owns every answer in progress. One thread does its work: in `run`, or in `work_off` between other things."""
+    """Owns every answer in progress. One thread does its work: in `run`, or in `work_off` between other duties."""
 
     @property
     def can(self) -> Capabilities:
-        """What it can do; never changes."""
+        """What it supports; never changes."""
         ...
 
     @property
     def load(self) -> EngineLoad:
-        """What it has done, for any thread to read."""
+        """Statistics of its work; readable from any thread."""
         ...
 
     @property
     def idle(self) -> bool:
-        """True where nothing is waiting."""
+        """True if nothing is waiting."""
         ...
 
     def submit(self, task: Task) -> None:
-        """Hand over a task, from any thread. A session's tasks are taken as they come; its failure ends it alone."""
+        """Queue a task, from any thread. Tasks of one session keep their order; a failure ends only its own session."""
         ...
 
     def run(self) -> None:
@@ -112,32 +113,32 @@ class AnyEngine(Protocol):
         ...
 
     def work_off(self) -> None:
-        """Take in what has come, and run one forward, if one is wanted."""
+        """Take in new tasks, and run one forward pass if any session needs one."""
         ...
 
     def stop(self) -> None:
-        """End after the forward that is running now, from any thread; what was asked and not answered is dropped."""
+        """Stop after the current forward pass; from any thread. Unanswered requests are dropped."""
         ...
 
     def tell_prices(self, row_us: Sequence[tuple[int, int]]) -> None:
-        """What forwards take by their rows, (rows, microseconds)."""
+        """Set how long forward passes take, as (rows, microseconds) pairs."""
         ...
 
     def kv_admitted(self) -> Mapping[SessionKey, int]:
-        """Bytes of cache by session, as they were a moment ago; from any thread."""
+        """Bytes of KV cache by session, possibly slightly outdated; from any thread."""
         ...
 
     def gauges(self) -> Mapping[str, float]:
-        """What is so now, of `observing.metrics.GAUGES`; from any thread."""
+        """Current values of `observing.metrics.GAUGES`; from any thread."""
         ...
 
     def counters(self) -> Mapping[str, float]:
-        """What only ever grows, of `observing.metrics.COUNTERS`; from any thread."""
+        """Current values of `observing.metrics.COUNTERS`; from any thread."""
         ...
 
 
 def failure_of(error: Exception, use: SessionUse) -> tuple[str, str]:
-    """What a session that has failed tells its client: a code of the wire, and the reason in a line. It is logged."""
+    """The wire's error code and one line of reason for a failed session; also logs it."""
     if isinstance(error, OverBudget | OverSpent):
         code = ERROR_BUSY
     elif isinstance(error, ModelError | OptionsError | ProtocolError):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The KV budget: what all caches may take together, who is admitted to it, and who gives back what they hold.
+"""The KV budget: the memory for all caches together, which sessions are admitted, and which are evicted.
 
 A session is admitted before anything is allocated, with all it may come to hold (its prompt and its longest answer).
-Where that is too much, sessions that have nothing to do give their caches back, the longest idle first; what is asked
-of them next finds the cache made anew from the prompt and the answer so far.
+If that does not fit, idle sessions give up their caches, the longest idle first. The next request of an evicted session
+computes its cache again from the prompt and the answer so far.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from cloud_verifier.engine.tasks import SessionKey
 from cloud_verifier.errors import VerifierError
 
 TREE_TOKENS = 128
-"""Room for a draft's branches, beside a session's prompt and answer."""
+"""Room for a draft's branches, in addition to a session's prompt and answer."""
 SHARE = 0.5
-"""Of the memory that is free when the verifier has loaded: the rest is for activations, pictures and messages."""
+"""Share of the memory that is free after loading; the rest is for activations, pictures and messages."""
 
 
 class OverBudget(Exception):
-    """There is no room in the KV budget now; `message` says how much there is."""
+    """The KV budget has no room; the message says how much there is."""
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free where the caches will be."""
+    """Free memory on the device that will hold the caches."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     available = int(psutil.virtual_memory().available)
@@ -41,11 +41,11 @@ ACCOUNTS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
 )
-"""Of a container, in versions 2 and 1 of control groups: limit, use, details, and which of those could be dropped."""
+"""Files of control groups v2 and v1: limit, usage, statistics, and the statistic that counts droppable pages."""
 
 
 def left_in_container(root: Path = CONTROL_GROUPS) -> int | None:
-    """What the memory limit of this container leaves; None without a limit. Beyond it the kernel kills the process."""
+    """Memory that the container's limit leaves; None without a limit. Above the limit the kernel kills the process."""
     for limit_file, used_file, details_file, droppable in ACCOUNTS:
         try:
             limit, used = int((root / limit_file).read_text()), int((root / used_file).read_text())
@@ -58,9 +58,9 @@ def left_in_container(root: Path = CONTROL_GROUPS) -> int | None:
 
 
 def check_room_for(model: str, left: int | None) -> None:
-    """Raise VerifierError where a model in a folder cannot fit into what the container's limit leaves.
+    """Raise VerifierError if a model folder cannot fit into the memory that the container's limit leaves.
 
-    Its weights alone are counted: the kernel would kill the process in the middle of loading, without a word.
+    Only the weights are counted. Without this check the kernel would kill the process silently while it loads.
     """
     weights = sum(file.stat().st_size for file in Path(model).glob("*.safetensors"))
     if left is not None and weights > left:
@@ -71,12 +71,12 @@ def check_room_for(model: str, left: int | None) -> None:
 
 
 class KvBudget:
-    """Bytes admitted, by session; knows no caches."""
+    """Admitted bytes by session; holds no caches itself."""
 
     def __init__(
         self, total: int, bytes_a_token: int, leave: Callable[[int], None] = lambda left: None
     ) -> None:
-        """leave: called with how many bytes sessions leave, whenever that changes."""
+        """leave: called with the bytes that sessions leave free, whenever that changes."""
         self.total = total
         self.bytes_a_token = bytes_a_token
         self.admitted: dict[SessionKey, int] = {}
@@ -86,7 +86,7 @@ class KvBudget:
 
     @property
     def used(self) -> int:
-        """Bytes admitted in all."""
+        """Bytes admitted to all sessions together."""
         return sum(self.admitted.values())
 
     def gauges(self) -> dict[str, float]:
@@ -98,7 +98,7 @@ class KvBudget:
         }
 
     def needed(self, tokens: int, others: int = 0) -> int:
-        """Bytes of this many tokens and of what is kept beside them. Raises OverBudget for more than there ever is."""
+        """Bytes for this many tokens plus `others`. Raises OverBudget if that exceeds the whole budget."""
         needed = (tokens + TREE_TOKENS) * self.bytes_a_token + others
         if needed > self.total:
             raise OverBudget(
@@ -108,14 +108,14 @@ class KvBudget:
         return needed
 
     def exhausted(self) -> OverBudget:
-        """The error of a session for which there is no room now."""
+        """The error for a session that finds no room now."""
         return OverBudget(
             f"all {self.total / 2**20:.0f} MB of cache are in use: try again later, "
             "or give the verifier more with --kv-gb"
         )
 
     def fits(self, needed: int) -> bool:
-        """Whether there is room for this many bytes more."""
+        """Whether this many more bytes fit."""
         return self.used + needed <= self.total
 
     def take(self, key: SessionKey, needed: int) -> None:
@@ -124,6 +124,6 @@ class KvBudget:
         self._leave(self.total - self.used)
 
     def give_back(self, key: SessionKey) -> None:
-        """A session is over, or was evicted."""
+        """Release the bytes of a session that ended or was evicted."""
         if self.admitted.pop(key, None) is not None:
             self._leave(self.total - self.used)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts with pictures are prepared beside the forwards: several threads decode, one looks.
+"""Prepares prompts with pictures beside the forward passes: several threads decode, one runs the vision tower.
 
-The vision tower sees the pictures of prompts that wait in one pass, each content once; what it has made of a picture is
-kept, so that a frame that comes again in the next prompt's history is neither decoded nor looked at.
+The vision tower sees the pictures of all waiting prompts in one pass, and each distinct picture once. A picture's
+features are kept, so that a frame that returns in the next prompt's history is neither decoded nor encoded again.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from specdec.models.plans import Preparation, Prepared, PromptModel
 from specdec.store import SharedStore
 
 TOKENS_AT_ONCE = 4096
-"""Of all prompts whose pictures are decoded and looked at together; more only where a single one is longer."""
+"""Tokens of all prompts whose pictures share one vision pass; only a single longer prompt may exceed this."""
 MOST_DECODERS = 4
 _NICENESS = 10
-"""Of threads that decode: a tenth of a core that a forward wants, too."""
+"""Niceness of decoding threads: they get about a tenth of a core that forward passes also want."""
 
 Name = bytes
-"""Of a picture's contents."""
+"""Identifies a picture by its contents."""
 
 
 @dataclass(frozen=True, eq=False)
 class PrepareRequest:
-    """A prompt to prepare. find_names: takes a while for large pictures, so it is called in the thread that looks.
+    """A prompt to prepare.
 
-    wanted: False once nothing waits for it. done: takes the result, or the error, in the thread that looks. rank: 0
-    comes first. account: of the client that pays for decoding.
+    find_names: hashes the pictures; slow for large ones, so the vision thread calls it. wanted: False once nothing
+    waits for the result. done: called in the vision thread with the result or the error. rank: 0 comes first.
+    account: of the client that is charged for decoding.
     """
 
     need: Preparation
@@ -58,23 +59,23 @@ class PrepareRequest:
 
     @cached_property
     def names(self) -> Sequence[Name]:
-        """Of its pictures' contents, in order; none where nothing has to look at them."""
+        """Names of its pictures, in order; empty if the vision tower need not see them."""
         return self.find_names()
 
 
 def name_of(picture: bytes, scope: bytes = b"") -> Name:
-    """Equal for equal bytes within a scope."""
+    """A digest that is equal for equal bytes within a scope."""
     return blake2b(picture, digest_size=16, key=scope[:64]).digest()
 
 
 def _give_way() -> None:
-    """Let forwards have the cores first. Only Linux has threads with priorities of their own."""
+    """Lower this thread's priority below forward passes. Only Linux has priorities per thread."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 class _Decoding:
-    """A picture on its way to the vision tower. result: there in the end."""
+    """A picture that is being decoded for the vision tower. result: set when that is done."""
 
     def __init__(self) -> None:
         self.orders: list[PrepareRequest] = []
@@ -83,18 +84,18 @@ class _Decoding:
 
 
 _Key = tuple[int, Name]
-"""Of a picture: the model that sees it, and its name."""
+"""Key of a picture: the model that sees it, and its name."""
 
 
 class PicturePreparer:
-    """Prepares prompts until close(). The thread that looks never waits for a picture to be decoded.
+    """Prepares prompts until close(). The vision thread never waits for a picture to be decoded.
 
-    passes, looked_at: of the vision tower, and pictures in them; vision_s: seconds of looking. beats: its loop marks
-    its own there.
+    passes: vision passes so far. looked_at: pictures in them. vision_s: seconds spent in them. beats: heartbeats of
+    the vision thread.
     """
 
     def __init__(self, store: SharedStore) -> None:
-        """store: keeps what was made of pictures."""
+        """store: keeps the features of pictures."""
         self._store = store
         self._arriving: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._keys: dict[PrepareRequest, set[_Key]] = {}
@@ -113,7 +114,7 @@ class PicturePreparer:
         self.beats = Heartbeats()
 
     def submit(self, order: PrepareRequest) -> None:
-        """Hand over a prompt; always from the same thread. Raises ModelError for what is not a picture."""
+        """Hand over a prompt; always from the same thread. Raises ModelError for data that is not a picture."""
         order.need.model.prompt_length(order.need.prompt)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pictures", daemon=True)
@@ -121,12 +122,12 @@ class PicturePreparer:
         self._arriving.put(lambda: self._take(order))
 
     def forget(self, order: PrepareRequest) -> None:
-        """No thread waits for a prompt any more: what is decoded for it alone is given up. From any thread."""
+        """Give up a prompt that nothing waits for, and pictures decoded only for it. From any thread."""
         with self._lock:
             self._leave(order)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more work."""
         if not self._closed:
             self._closed = True
             self._decoders.shutdown(wait=False, cancel_futures=True)
@@ -149,12 +150,12 @@ class PicturePreparer:
         self.beats.end("pictures")
 
     def _take(self, order: PrepareRequest) -> None:
-        """Begin with a prompt."""
+        """Start preparing a prompt."""
         if not order.wanted():
             return
         try:
             names = order.names
-            if not names:  # its pictures are only measured
+            if not names:  # only the sizes of its pictures are needed
                 self._alone.submit(self._carry_out_alone, order)
                 return
             with self._lock:
@@ -168,7 +169,7 @@ class PicturePreparer:
                     if key in self._decoding and self._decoding[key].result is None
                 }
                 self._see_whether_ready(order)
-                if not order.wanted():  # forgotten meanwhile
+                if not order.wanted():  # forgotten in the meantime
                     self._leave(order)
         except Exception as error:
             self._leave(order)
@@ -192,7 +193,7 @@ class PicturePreparer:
         order.done(result)
 
     def _begin(self, order: PrepareRequest, name: Name, picture: bytes) -> None:
-        """Have a picture decoded, once for all that wait for it."""
+        """Have a picture decoded, once for all requests that wait for it."""
         model = order.need.model
         key = (id(model), name)
         decoding = self._decoding.get(key)
@@ -216,7 +217,7 @@ class PicturePreparer:
         if image.exception() is not None:
             self._then(image, key, decoding)
         elif not self._closed:
-            with contextlib.suppress(RuntimeError):  # closed meanwhile
+            with contextlib.suppress(RuntimeError):  # closed in the meantime
                 self._then(self._decoders.submit(model.decode_opened, image.result()), key, decoding)
 
     def _then(self, found: Future[Any], key: _Key, decoding: _Decoding) -> None:
@@ -240,7 +241,7 @@ class PicturePreparer:
                     self._see_whether_ready(order)
 
     def _leave(self, order: PrepareRequest) -> None:
-        """An order is done with, or no caller wants it any more."""
+        """Remove a request that is finished or no longer wanted."""
         with self._lock:
             self._pending.pop(order, None)
             if order in self._ready:
@@ -256,10 +257,10 @@ class PicturePreparer:
                         decoding.ticket.abandon()
 
     def _look_at_some(self) -> None:
-        """Look at the pictures of prompts all of whose pictures are decoded: of one model, up to this many tokens."""
+        """Run one vision pass for prompts whose pictures are decoded: of one model, up to TOKENS_AT_ONCE tokens."""
         taken: list[PrepareRequest] = []
         with self._lock:
-            self._ready.sort(key=lambda order: order.rank)  # of one rank as they got ready
+            self._ready.sort(key=lambda order: order.rank)  # stable: within a rank, first ready first
             room = TOKENS_AT_ONCE
             for order in list(self._ready):
                 if not order.wanted():
@@ -280,9 +281,9 @@ class PicturePreparer:
                 self._leave(order)
                 if result is not None:
                     order.done(result)
-                else:  # what was known of a picture has been given up meanwhile
+                else:  # a picture's features were evicted in the meantime
                     self._take(order)
-        except Exception as error:  # not any one's own: all that wait are notified
+        except Exception as error:  # not the fault of one request: all that wait are notified
             for order in left:
                 self._leave(order)
                 order.done(error)
@@ -290,7 +291,7 @@ class PicturePreparer:
     def _prepare(
         self, orders: Sequence[PrepareRequest]
     ) -> Iterator[tuple[PrepareRequest, Prepared | Exception | None]]:
-        """What comes of each, as soon as it is there; None: one of its pictures has to be decoded once more."""
+        """The result of each request, as soon as it is known; None: one of its pictures must be decoded again."""
         began = time.perf_counter()
         seen: dict[Name, SeenPicture] = {}
         decoded: dict[Name, PreparedImages] = {}
@@ -307,7 +308,7 @@ class PicturePreparer:
         try:
             self._look(sound, decoded, seen)
         except Exception:
-            together = False  # each alone, so that one alone fails
+            together = False  # run each alone, so that only the faulty one fails
         self.vision_s += time.perf_counter() - began
         for order in sound:
             try:
@@ -320,7 +321,9 @@ class PicturePreparer:
     def _gather(
         self, order: PrepareRequest, seen: dict[Name, SeenPicture], decoded: dict[Name, PreparedImages]
     ) -> None:
-        """What is there of its pictures. Raises what was met at one of them, KeyError for one that is not there."""
+        """Collect a request's features and decoded pictures. Raises a picture's decoding error, or KeyError if
+        one is gone.
+        """
         with self._lock:
             for name in order.names:
                 key = (id(order.need.model), name)
@@ -340,7 +343,7 @@ class PicturePreparer:
         decoded: Mapping[Name, PreparedImages],
         seen: dict[Name, SeenPicture],
     ) -> None:
-        """One pass over all that is new of these orders."""
+        """Run one vision pass over the pictures of these requests that have no features yet."""
         new = list(dict.fromkeys(name for order in orders for name in order.names if name not in seen))
         if not new:
             return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts on their way into a cache: pictures beside the forwards, and nothing worked out that is known already.
+"""Prompts on their way into a KV cache. Pictures are prepared in other threads, and known prefixes are reused.
 
-A prompt that begins as one that is being worked on waits for that one's keys and values.
+A prompt that starts like one that is being computed waits for that prompt's keys and values.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from specdec.models.plans import AwaitedWorker, Plan, Preparation, Prepared
 from specdec.store import SharedStore
 
 SHARED_TOKENS = 16_384
-"""Tokens whose keys and values are kept for prompts to come, unless configured otherwise."""
+"""Tokens whose keys and values are kept for future prompts, unless configured otherwise."""
 SHARED_PART = 8
-"""And no more than this part of the KV budget."""
+"""At most 1/SHARED_PART of the KV budget is used for them."""
 
 
 def shared_bytes(kv_bytes: int, bytes_a_token: int) -> int:
-    """What is kept for prompts to come, unless configured otherwise."""
+    """Bytes kept for future prompts, unless configured otherwise."""
     return min(kv_bytes // SHARED_PART, SHARED_TOKENS * bytes_a_token)
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """A plan that goes on when what it waits for is there."""
+    """A plan that continues when what it waits for is there."""
 
     work: SessionWork
     plan: Plan[None]
@@ -42,19 +42,19 @@ class Continuation:
 
 @dataclass(frozen=True)
 class Request(Continuation):
-    """A plan that wants a prompt prepared."""
+    """A plan that needs a prompt prepared."""
 
     need: Preparation
 
     @cached_property
     def names(self) -> tuple[Name, ...]:
-        """Of its pictures' contents; large ones take a while when it is first asked for."""
+        """Names of its pictures' contents; hashing large pictures takes a while on first use."""
         return tuple(name_of(picture, self.work.scope) for picture in self.need.prompt.images)
 
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """What came of a request: a Prepared, or the error that was met. A plan that waits for a worker looks itself."""
+    """The result of a request: a Prepared or an error; for a plan that waits for a worker, the AwaitedWorker."""
 
     request: Continuation
     result: Prepared | Exception | AwaitedWorker
@@ -62,7 +62,7 @@ class PreparedTask:
 
 @dataclass(frozen=True)
 class _WaitingPrompt:
-    """A prompt that waits for another's keys and values."""
+    """A prompt that waits for another prompt's keys and values."""
 
     request: Request
     prepared: Prepared
@@ -70,13 +70,13 @@ class _WaitingPrompt:
 
 
 class Prompts:
-    """Prepares prompts. store: what is shared. Belongs to the engine's thread."""
+    """Prepares prompts. store: shared prefixes and pictures. Used in the engine's thread only."""
 
     def __init__(
         self, most_bytes: int, arrive: Callable[[PreparedTask], None], wanted: Callable[[Request], bool]
     ) -> None:
-        """most_bytes: of what is shared, 0 shares nothing. arrive: takes prompts with pictures, in another thread.
-        wanted: asked there whether a request still counts.
+        """most_bytes: bound on what is shared; 0 shares nothing. arrive: called in another thread with prepared prompts
+        that have pictures. wanted: called there, tells whether a request is still needed.
         """
         self.store = SharedStore(most_bytes)
         self.pictures = PicturePreparer(self.store)
@@ -87,7 +87,7 @@ class Prompts:
         self._orders: dict[SessionKey, PrepareRequest] = {}
 
     def prepare(self, request: Request, account: Account | None = None) -> Prepared | Exception | None:
-        """What comes of it; None: it comes later, through `arrive` or from `free`. account: of whose it is."""
+        """The result; None if it comes later through `arrive` or `free`. account: of the client that is charged."""
         need, work = request.need, request.work
         try:
             if not need.prompt.images:
@@ -102,12 +102,14 @@ class Prompts:
             )
             self.pictures.submit(order)
             self._orders[request.work.key] = order
-        except Exception as error:  # the plan is notified
+        except Exception as error:  # the plan receives it
             return error
         return None
 
     def share(self, request: Request, prepared: Prepared) -> Prepared | None:
-        """With what is known of its keys and values; None where that is being worked on: it comes from `free`."""
+        """The prompt with its known prefix; None if another session is computing that prefix: it then comes
+        from `free`.
+        """
         need, work = request.need, request.work
         known = not self.store.most_bytes or not need.embed or prepared.prefix is not None
         if known or not need.model.runner.sees_layers:
@@ -121,7 +123,7 @@ class Prompts:
         return self._begun(held)
 
     def free(self) -> Iterator[PreparedTask]:
-        """Those that wait no longer."""
+        """Yield the prompts that need not wait any longer."""
         held, self._held = self._held, []
         for one in held:
             if not self._wanted(one.request):
@@ -132,19 +134,19 @@ class Prompts:
                 yield PreparedTask(one.request, self._begun(one))
 
     def ended(self, work: SessionWork) -> None:
-        """A session works on no prompt any more."""
+        """A session no longer works on a prompt."""
         order = self._orders.pop(work.key, None)
         if order is not None:
             self.pictures.forget(order)
         self._prefixes.ended(work)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more work."""
         self.pictures.close()
 
     def _must_wait(self, held: _WaitingPrompt) -> bool:
         maker = self._prefixes.maker(held.prefix)
-        # No thread waits for a session of a lower class.
+        # No session waits for one of a lower class.
         return maker is not None and maker.rank <= held.request.work.rank
 
     def _begun(self, held: _WaitingPrompt) -> Prepared:
@@ -153,14 +155,14 @@ class Prompts:
 
 
 BLOCK = 32
-"""Tokens of a block."""
+"""Tokens per block."""
 
 
 @dataclass(frozen=True)
 class SharedPrefix:
-    """The blocks of one prompt, by name, short of its last token. A `KnownPrefix`.
+    """The blocks of one prompt, by name, without its last token. A `KnownPrefix`.
 
-    on_learned: called when all of them are known.
+    on_learned: called when all blocks are known.
     """
 
     store: SharedStore
@@ -169,12 +171,12 @@ class SharedPrefix:
 
     @property
     def missing(self) -> tuple[Hashable, ...]:
-        """The blocks behind those that are known."""
+        """The blocks after the known ones."""
         known = next((i for i, name in enumerate(self.names) if name not in self.store), len(self.names))
         return self.names[known:]
 
     def fill(self, cache: Tensor) -> int:
-        """Copy the blocks that are known; returns how many tokens those are."""
+        """Copy the known blocks into a cache; returns how many tokens they hold."""
         filled = 0
         for name in self.names:
             block = self.store.get(name)
@@ -182,12 +184,13 @@ class SharedPrefix:
                 break
             cache[:, :, :, filled : filled + BLOCK] = block
             filled += BLOCK
-        for name in reversed(self.names[: filled // BLOCK]):  # what others go on from is to be forgotten last
+        # Touch the first block last: other prompts share it, so it must be evicted last.
+        for name in reversed(self.names[: filled // BLOCK]):
             self.store.get(name)
         return filled
 
     def learn(self, cache: Tensor) -> None:
-        """Copy the blocks that were missing."""
+        """Store the blocks that were missing."""
         for number, name in reversed(list(enumerate(self.names))):
             if name not in self.store:
                 block = cache[:, :, :, number * BLOCK : (number + 1) * BLOCK].clone()
@@ -196,10 +199,10 @@ class SharedPrefix:
 
 
 class Prefixes:
-    """All prompts' blocks, and who is working on which of them.
+    """The blocks of all prompts, and which session is computing which block.
 
-    A block is known by its tokens, its pictures and all that stands before it, so that equal names mean equal keys and
-    values. A session copies what it takes: nothing writes into what is shared.
+    A block's name covers its tokens, its pictures and everything before it, so that equal names mean equal keys and
+    values. A session copies blocks: nothing writes into shared ones.
     """
 
     def __init__(self, store: SharedStore) -> None:
@@ -209,8 +212,13 @@ class Prefixes:
     def prefix_of(
         self, model: object, scope: bytes, ids: Tensor, pictures: Sequence[tuple[int, bytes]] = ()
     ) -> SharedPrefix:
-        """The blocks of a prompt. ids: int64 [n], placeholders of pictures expanded. pictures: where each begins, and
-        its contents' name. scope: prompts of different ones share nothing.
+        """The blocks of a prompt.
+
+        Args:
+            model: The model that computes the blocks.
+            scope: Prompts of different scopes share nothing.
+            ids: int64 [n], with the placeholders of pictures expanded.
+            pictures: For each picture, where it begins in `ids` and the name of its contents.
         """
         data = ids.numpy()
         chain = blake2b(scope, digest_size=16)
@@ -225,16 +233,16 @@ class Prefixes:
         return SharedPrefix(self._store, tuple(names))
 
     def maker(self, prefix: SharedPrefix) -> SessionWork | None:
-        """Who is working on what this prompt lacks first."""
+        """The session that is computing the first missing block of this prompt, if any."""
         missing = prefix.missing
         return self._makers.get(missing[0]) if missing else None
 
     def begin(self, prefix: SharedPrefix, session: SessionWork) -> None:
-        """A session works on what is missing, as far as no other thread does yet."""
+        """A session starts computing the missing blocks that no other session computes."""
         for name in prefix.missing:
             self._makers.setdefault(name, session)
 
     def ended(self, session: SessionWork) -> None:
-        """A session works on no prompt any more."""
+        """A session no longer works on a prompt."""
         if self._makers:
             self._makers = {name: maker for name, maker in self._makers.items() if maker is not session}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows share the next forward.
+"""Chooses the rows that share the next forward pass.
 
-A forward has a budget of rows: a fixed one and, where a latency is asked for, as many as have ended within it.
-Sessions that verify or decode come first, by class and by how long they have waited; prompts and very long drafts
-take what is left, in chunks, so that a long one delays no client by more than its chunk. No wait is endless: what has
-waited long comes before what is of a higher class.
+A pass has a row budget: a fixed one and, if a latency bound is set, as many rows as earlier passes finished within it.
+Sessions that verify or decode come first, by class and waiting time. Prompts and very long drafts use the remaining
+rows in chunks, so that a long one delays no client by more than its chunk. No session starves: long waiting moves a
+session ahead of higher classes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from specdec.models.plans import Extension
 
 AGING_S = 1.0
-"""Who has waited for this long goes before one class above its own."""
+"""Waiting this long moves a session up by one class."""
 CREDIT_S = 1.0
-"""Of the forwards' time: who has had so much less than others comes first for as long as that, and no longer."""
+"""Seconds of forward passes: a client that got less than others is preferred until it has caught up this much."""
 LONGEST_WHOLE = 64
-"""Rows of a draft that come in one forward whatever the chunks of prompts are."""
+"""A draft of at most this many rows is never split, whatever the chunk size of prompts is."""
 
 
 @dataclass
 class WaitingSession:
-    """What a session wants of a forward. part: the rows that come into the next one; rest: those that come later.
+    """What a session needs from forward passes. part: rows for the next pass; rest: rows for later ones.
 
-    done: logits of the rows of forwards before, where those of all rows are wanted.
+    done: logits of earlier parts, kept if the logits of all rows are wanted.
     """
 
     work: SessionWork
@@ -45,13 +45,13 @@ class WaitingSession:
 
     @property
     def part(self) -> Extension:
-        """What comes into the forward that it was picked for."""
+        """The rows for the forward pass that it was picked for."""
         return self._part or self.need
 
     _part: Extension | None = None
 
     def take(self, rows: int) -> int:
-        """Bring in at most this many rows now; returns how many."""
+        """Use at most this many rows now; returns how many."""
         if self.need.rows <= rows:
             self._part, self.rest = self.need, None
         else:
@@ -59,14 +59,14 @@ class WaitingSession:
         return self._part.rows
 
     def after(self, logits: Tensor, now: float) -> WaitingSession | None:
-        """What is left to do after its part has come; None: nothing."""
+        """What is left after this part; None: nothing."""
         if self.rest is None:
             return None
         done = () if self.need.last_only else (*self.done, logits)
         return WaitingSession(self.work, self.rest, now, done=done)
 
     def whole(self, logits: Tensor) -> Tensor:
-        """The logits that were wanted, from those of the last part."""
+        """All logits that were wanted, given those of the last part."""
         if not self.done:
             return logits
         import torch
@@ -75,7 +75,7 @@ class WaitingSession:
 
 
 class Scheduler:
-    """Picks what comes into a forward and remembers who got how much."""
+    """Picks the rows of a forward pass and tracks how much each client got."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
@@ -85,9 +85,9 @@ class Scheduler:
         self._cost = RowCost()
 
     def pick(self, waiting: Sequence[WaitingSession], now: float, sessions: int) -> list[WaitingSession]:
-        """Those that share the next forward; at least one. sessions: how many are open.
+        """The sessions that share the next forward pass; at least one. sessions: number of open sessions.
 
-        Only sessions of one model may share a forward: the first in order says which.
+        Only sessions of the same model can share a pass; the first in order decides the model.
         """
         if len(waiting) == 1 and (sessions == 1 or not self._comes_in_parts(waiting[0])):
             waiting[0].take(waiting[0].need.rows)
@@ -102,9 +102,9 @@ class Scheduler:
             if not self._comes_in_parts(one) and (one.need.rows <= room or not picked):
                 room -= one.take(one.need.rows)
                 picked.append(one)
-        # Alone, a prompt is done at once; else a client's draft may come while its forward runs.
+        # A lone session's prompt is not split. Otherwise another draft may arrive during the pass.
         chunk = min(room, self.policy.chunk) if sessions > 1 else room
-        # Of long drafts one is ended before another begins: the logits of its parts take memory.
+        # Finish one long draft before starting another: the logits of its parts take memory.
         begun = any(one.done for one in ordered)
         for one in ordered:
             if not self._comes_in_parts(one) or (chunk <= 0 and picked):
@@ -116,7 +116,7 @@ class Scheduler:
         return picked
 
     def ran(self, picked: Sequence[WaitingSession], seconds: float) -> None:
-        """A forward of these took so long."""
+        """A forward pass over these sessions took `seconds`."""
         rows = sum(one.part.rows for one in picked)
         self._cost.ran(rows, seconds)
         for one in picked:
@@ -127,11 +127,11 @@ class Scheduler:
             self._served.clear()
 
     def _comes_in_parts(self, one: WaitingSession) -> bool:
-        """Whether it need not come in one forward: a prompt, or a draft so long that others would wait for it."""
+        """Whether it may be split over several passes: a prompt, or a draft so long that others would wait for it."""
         return bool(one.done) or one.need.divisible or one.need.rows > max(LONGEST_WHOLE, self.policy.chunk)
 
     def _room(self) -> int:
-        """Rows of the next forward, at most."""
+        """Row budget of the next forward pass."""
         within = None
         if self.policy.latency_ms:
             within = self._cost.rows_within(self.policy.latency_ms / 1e3)
@@ -142,8 +142,8 @@ class Scheduler:
         return aged, self._served_of(one.work.owner) if aged >= 0 else 0.0, one.since_s
 
     def _served_of(self, owner: bytes) -> float:
-        """Seconds of forwards that count as one's own. Who is new begins with the most that anybody has: a new name
-        each time is worth nothing.
+        """Seconds of forward passes charged to an owner. A new owner starts with the highest value of all, so that
+        coming back under a new name gains nothing.
         """
         served = self._served.setdefault(owner, self._most_served)
         return max(served, self._most_served - CREDIT_S)
@@ -162,17 +162,17 @@ class Scheduler:
 
 
 _FORGET = 0.98
-"""A forward counts so much less with every one after it: some fifty are remembered."""
+"""Weight decay per forward pass: about the last fifty passes count."""
 
 
 class RowCost:
-    """A straight line through (rows, seconds) of past forwards, the latest weighing most."""
+    """A line fitted to (rows, seconds) of past forward passes; recent ones weigh most."""
 
     def __init__(self) -> None:
         self._weight = self._rows = self._seconds = self._squares = self._products = 0.0
 
     def ran(self, rows: int, seconds: float) -> None:
-        """One forward more."""
+        """Add a forward pass."""
         self._weight = _FORGET * self._weight + 1
         self._rows = _FORGET * self._rows + rows
         self._seconds = _FORGET * self._seconds + seconds
@@ -180,7 +180,9 @@ class RowCost:
         self._products = _FORGET * self._products + rows * seconds
 
     def rows_within(self, seconds: float) -> int | None:
-        """How many rows a forward may have to end in time, at least 1; None where rows make no difference so far."""
+        """Rows that a forward pass can have and finish in time, 1 at least; None if rows made no difference so
+        far.
+        """
         if not self._weight:
             return None
         spread = self._weight * self._squares - self._rows**2

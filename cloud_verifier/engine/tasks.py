@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine is asked to do, and the queues it waits in.
+"""The engine's tasks, and the queues in which they wait.
 
-Drafts of one session that wait together are taken together, as one draft: one forward judges them all.
+Consecutive drafts of one session that wait together are joined into one draft and judged in one forward pass.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from cloud_verifier.observing.counts import SessionUse
 from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
 
 SessionKey = tuple[bytes, int]
-"""Who asks (the socket's identity of the client) and the client's own number for the session."""
+"""The client's socket identity, and the client's own number for the session."""
 LONGEST_JOINED = 64
-"""Tokens of drafts that are judged as one: else one client's could fill a context, and a forward, in one go."""
+"""Most tokens of joined drafts: otherwise one client could fill a context, and a forward pass, at once."""
 
 
 @dataclass(frozen=True)
 class OpenTask:
     """A prompt to prefill. rank: of the client's class, 0 is served first. owner: who counts as one client, see
-    `Client.owner`. scope: prompts of different ones share nothing. use: where it is counted what the session uses;
-    None: no caller asks.
+    `Client.owner`. scope: prompts of different scopes share nothing. use: counts what the session uses; None: it is
+    not counted.
     """
 
     key: SessionKey
@@ -42,8 +42,8 @@ class OpenTask:
 
 @dataclass(frozen=True)
 class SessionTask:
-    """Work for a session that is open: a draft to judge, or a question about the verdict on the last one; layer split:
-    what the edge's layers made of the prompt or of a token; or to go on alone.
+    """Work for an open session: a draft to judge; a question about its last verdict; hidden states of the prompt or of
+    a token (layer split); or a request to decode without drafts.
     """
 
     key: SessionKey
@@ -61,7 +61,7 @@ class CloseTask:
 
 @dataclass(frozen=True)
 class PauseTask:
-    """A client does not read: none of its sessions goes on alone until it does (paused False). key: (client, 0)."""
+    """A client stopped reading (paused), or reads again: meanwhile no session of it streams. key: (client, 0)."""
 
     key: SessionKey
     paused: bool
@@ -77,7 +77,7 @@ Prepared = TypeVar("Prepared")
 
 
 class SessionQueue:
-    """What waits for one session, first come, first served."""
+    """Tasks that wait for one session, first come, first served."""
 
     def __init__(self) -> None:
         self._waiting: deque[SessionTask] = deque()
@@ -86,13 +86,13 @@ class SessionQueue:
         return len(self._waiting)
 
     def put(self, task: SessionTask) -> None:
-        """Let one wait."""
+        """Append a task."""
         self._waiting.append(task)
 
     def get(self) -> tuple[SessionTask, list[SessionTask]]:
-        """The next, and those it is made of: a draft brings along those that go on right behind it.
+        """The next task, and the tasks it was made of: a draft is joined with drafts that continue it directly.
 
-        Raises IndexError where nothing waits.
+        Raises IndexError if nothing waits.
         """
         task = self._waiting.popleft()
         taken = [task]
@@ -105,7 +105,7 @@ class SessionQueue:
         return task, taken
 
     def drop(self) -> list[SessionTask]:
-        """Let nothing wait any more; returns what did."""
+        """Empty the queue; returns the tasks that waited."""
         dropped, self._waiting = list(self._waiting), deque()
         return dropped
 
@@ -113,9 +113,9 @@ class SessionQueue:
 def arrivals(
     arriving: queue.SimpleQueue[Task | Prepared], prepared: type[Prepared], first: Task | Prepared | None = None
 ) -> tuple[list[Prepared], list[Task], list[Task]]:
-    """All that waits now: prompts that are prepared, tasks that count, and tasks that do not any more.
+    """Everything that waits now: prepared prompts, tasks to do, and tasks that later ones made obsolete.
 
-    first: what was taken out before.
+    first: an item that was already taken out of the queue.
     """
     done: list[Prepared] = []
     tasks: list[Task] = []
@@ -132,7 +132,7 @@ def arrivals(
 
 
 def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-    """Those that still count, and those of a session that a later one of them opens anew or closes."""
+    """The tasks to do, and those that a later task makes obsolete by reopening or closing their session."""
     over: set[SessionKey] = set()
     kept: list[Task] = []
     dropped: list[Task] = []
@@ -147,7 +147,7 @@ def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task
 
 
 def _join(first: SessionTask, second: SessionTask) -> SessionTask | None:
-    """Both as one draft, or None where the second does not go on right behind the first."""
+    """Both as one draft, or None if the second does not directly continue the first."""
     before, after = first.message, second.message
     if type(before) is not type(after):
         return None

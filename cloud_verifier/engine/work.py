@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of one session: what each of its tasks does, as a plan, and what is answered.
+"""The work of one session: turns each of its tasks into a plan, and sends the replies.
 
-Knows no other session and runs no forward: the engine carries the plans out, many side by side.
+It knows no other session and runs no forward pass itself: the engine runs the plans, many at a time.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from specdec.verifying.hints.hints import HintMaker
 
 @dataclass(frozen=True)
 class Models:
-    """What computes. draft_model: for clouds that draft; None: there is none. looks_up: they draft by lookup then
-    (specdec.drafting.lookup). hint_maker: None: there are no exits.
+    """The models of an engine. draft_model: drafts in the cloud; None: there is none. looks_up: the cloud then drafts
+    by lookup (specdec.drafting.lookup). hint_maker: None if there are no early exits.
     """
 
     target: LoadedModel
@@ -56,10 +56,10 @@ class Models:
 
 @dataclass(frozen=True)
 class EngineContext:
-    """What all sessions share. around: of the engine; its outbox is left to `send`, which takes (session, reply).
+    """What all sessions share. around: the engine's environment; replies go through `send`, not through its outbox.
 
-    admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget. price_s: seconds of a
-    forward of this many rows, None where no caller knows.
+    send: takes (session, reply). admit: called before a session's cache is made; takes (work, tokens), raises
+    OverBudget. price_s: seconds of a forward pass over this many rows; None if unknown.
     """
 
     models: Models
@@ -73,7 +73,7 @@ class EngineContext:
 
 @dataclass(frozen=True)
 class Times:
-    """What a reply took, in microseconds: work, and waiting before and between."""
+    """Time spent on a reply, in microseconds: on work, and on waiting before and between."""
 
     verify_us: int
     queue_us: int
@@ -82,12 +82,11 @@ class Times:
 class SessionWork:
     """One session, from its opening on.
 
-    tasks: what waits for it. waited_s: how long the work in hand has waited for its forwards; batch: with how many
-    sessions it shared one of them at most, itself included; both are counted by the code that carries its plans out.
-    number: counts sessions as they come. rank: of its class, 0 the first to be served. owner: whose it is, of all
-    that share what one client may have; scope: with whose sessions it shares prompts. use: what it has used, and its
-    log. trace: its spans; None: its edge does not trace. tokens: what its cache may come to hold; evicted: it was
-    given back.
+    tasks: what waits for it. waited_s: how long the current work has waited for forward passes. batch: most sessions
+    that shared one of these passes, itself included. The engine updates both. number: counts sessions in order of
+    opening. rank: of its class; 0 is served first. owner: the client whose limits it counts against. scope: sessions
+    with the same scope share prompts. use: statistics and the log of the session. trace: its spans; None: not traced.
+    tokens: what its cache may come to hold. evicted: its cache was given back.
     """
 
     def __init__(self, shop: EngineContext, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
@@ -119,12 +118,12 @@ class SessionWork:
 
     @property
     def only_streams(self) -> bool:
-        """Whether nothing is asked of it but to go on alone."""
+        """Whether its only work is decoding without drafts."""
         return self._alone and self._opening is None and not len(self.tasks)
 
     @property
     def prompt_bytes(self) -> int:
-        """What the pictures take that are kept for as long as it is open."""
+        """Size of the pictures that are kept while it is open."""
         return sum(map(len, pictures_of(self._message)))
 
     @property
@@ -133,7 +132,7 @@ class SessionWork:
         return self._opening is not None or bool(len(self.tasks)) or self._alone
 
     def next_plan(self) -> Plan[None] | None:
-        """What to do now: the opening, what waits, or one more step of an answer decoded alone; None: nothing."""
+        """The next thing to do: the opening, a waiting task, or a step of decoding without drafts; None: nothing."""
         if self._opening is not None:
             opening, self._opening = self._opening, None
             plan = self._begin(opening)
@@ -156,13 +155,13 @@ class SessionWork:
         return None
 
     def _mark(self, arrived_s: float) -> None:
-        """Work on something new begins, which came at `arrived_s`."""
+        """Start timing new work, which arrived at `arrived_s`."""
         self._began_s = arrived_s
         self.waited_s = max(0.0, self._shop.clock() - arrived_s)
         self.batch = 1
 
     def _times(self) -> Times:
-        """Of the work in hand, until now."""
+        """Times of the current work, until now."""
         whole = self._shop.clock() - self._began_s
         return Times(max(0, int((whole - self.waited_s) * 1e6)), int(self.waited_s * 1e6))
 
@@ -176,7 +175,7 @@ class SessionWork:
                 self._back = BackSession(self._shop.models.target, task.message.front_layers)
             else:
                 yield from self._open()
-        finally:  # its pictures have waited for as long as that
+        finally:  # its pictures count as waiting until now
             self._shop.around.on_out(task)
 
     def _plan(self, message: DraftUp | SampledUp | More | HiddenUp | AloneUp) -> Plan[None]:
@@ -196,7 +195,7 @@ class SessionWork:
         self._verifier = verifier
         times = self._times()
         self.use.worked(times.verify_us, times.queue_us)
-        forced = verifier.answer[len(message.history) + 1 :]  # what a grammar makes of the token
+        forced = verifier.answer[len(message.history) + 1 :]  # tokens that a grammar forces after it
         self._send(Opened(message.session, token, verifier.limit, times.verify_us, times.queue_us, forced))
         self.use.log.info("prefilled", verify_ms=times.verify_us / 1e3, queue_ms=times.queue_us / 1e3)
         hint_maker = shop.models.hint_maker
@@ -213,7 +212,7 @@ class SessionWork:
         self._shop.admit(self, tokens)
 
     def evict(self) -> bool:
-        """Give the cache back until something is asked; False where that cannot be."""
+        """Give the cache back until the next request; False if that is impossible."""
         if self._verifier is None or not self._verifier.evict():
             return False
         self._drafter = None
@@ -225,7 +224,7 @@ class SessionWork:
         self._send(hint)
 
     def _count(self, times: Times, tokens: int, drafted: int, accepted: int) -> None:
-        """A verdict, or tokens of a stream, is about to leave."""
+        """Count a verdict, or streamed tokens, that are about to be sent."""
         self._shop.load.replied(times.verify_us, times.queue_us, tokens)
         self.use.worked(times.verify_us, times.queue_us)
         self.use.replied(tokens, drafted, accepted)
@@ -235,7 +234,7 @@ class SessionWork:
             self._rounds.append((drafted, accepted))
 
     def ended(self) -> None:
-        """The session is over, or forgotten: what was said in it may be kept."""
+        """The session was closed or forgotten: store its answer if answers are kept."""
         keep, verifier, message = self._shop.around.keep, self._verifier, self._message
         if keep is None or verifier is None or len(verifier.answer) <= len(message.history):
             return
@@ -256,24 +255,28 @@ class SessionWork:
         if recovery is Recovery.NOISE:
             return Verifier(model, options, self._back)
         if message.stream or self._back is not None:
-            raise ProtocolError("an answer without drafts has none to reject: open it without recovery")
+            raise ProtocolError(
+                "an answer without drafts has no draft to reject: open the session without recovery"
+            )
         return SampledVerifier(model, options, recovery, message.recovery_size, message.ahead)
 
     def _opened(self) -> Verifier:
         if self._verifier is None:
-            raise ProtocolError("a draft came before the prompt was in")
+            raise ProtocolError("a draft came before the prompt was complete")
         return self._verifier
 
     def _go_on_alone(self, message: AloneUp) -> Plan[None]:
         verifier = self._opened()
         if isinstance(verifier, SampledVerifier):
-            raise ProtocolError("with rejection sampling every token needs a draft: none is decoded alone")
+            raise ProtocolError(
+                "rejection sampling needs a draft for every token: it cannot decode without drafts"
+            )
         self._stream(verifier, message.speculate)
         return
         yield  # a plan that needs nothing
 
     def _stream(self, verifier: Verifier, speculate: int) -> None:
-        """Decode alone from here on, until a draft comes or the answer ends."""
+        """Decode without edge drafts from here on, until a draft comes or the answer ends."""
         models = self._shop.models
         if speculate and models.draft_model is None and not models.looks_up:
             raise ProtocolError("this verifier has no draft model: start it with --draft-model")
@@ -296,8 +299,8 @@ class SessionWork:
         )
 
     def _plain_step(self, verifier: Verifier) -> Plan[None]:
-        """One forward without a draft model; where a grammar leaves few ways on, they go along, and it makes several
-        choices at once.
+        """One forward pass without a draft model. Where a grammar leaves only few continuations, all of them are
+        verified along, which yields several tokens at once.
         """
         draft = yield from verifier.choices.plan(self._shop.price_s)
         if not draft.ids:
@@ -305,16 +308,15 @@ class SessionWork:
             return
         epoch = verifier.epoch
         yield from verifier.verify.plan(draft)
-        verifier.epoch = epoch  # the edge's drafts know nothing of this one
+        verifier.epoch = epoch  # the edge did not send this draft, so its epoch stays
 
     def _speculative_step(self, verifier: Verifier) -> Plan[tuple[int, int]]:
-        """One round with the cloud's own draft model; returns how many tokens were drafted, and in how many
-        microseconds; 0 where that is not known.
+        """One round with the cloud's own draft model. If drafting fails, the answer continues without it.
 
-        Drafts are a help: where the draft model fails, the answer goes on without it.
+        Returns the number of drafted tokens and the microseconds that drafting took; 0 if unknown.
         """
         size = min(self._speculate, verifier.limit - len(verifier.answer) - 1)
-        if size < 1:  # the last token of all: a draft model need not even take in the prompt
+        if size < 1:  # only one token is left: no draft, and no prefill of the draft model
             yield from verifier.step.plan()
             return 0, 0
         try:
@@ -327,12 +329,12 @@ class SessionWork:
             return 0, 0
         epoch = verifier.epoch
         yield from verifier.verify.plan(draft)
-        verifier.epoch = epoch  # the edge's drafts know nothing of this one
+        verifier.epoch = epoch  # the edge did not send this draft, so its epoch stays
         return len(draft.ids), draft_us
 
     def _draft(self, answer: list[int], size: int) -> Plan[tuple[Draft, int]]:
-        """A draft, and the microseconds that it took; 0 for the first, which the prompt and all of the answer come
-        before.
+        """A draft, and the microseconds it took; 0 for the first one, whose time includes prefilling the prompt and
+        the answer so far.
         """
         is_first = self._drafter is None
         if self._drafter is None:
@@ -345,7 +347,7 @@ class SessionWork:
         return proposal.draft, 0 if is_first else max(0, int(took_s * 1e6))
 
     def _new_drafter(self) -> ChainDrafter | LookupDrafter:
-        """The cloud's own: of a session alone, so that nothing of one client's answers shows in another's times."""
+        """A cloud drafter for this session alone, so that one client's answers do not show in another's timing."""
         draft_model, model = self._shop.models.draft_model, self._shop.models.target
         if draft_model is not None:
             return ChainDrafter(DraftModel(draft_model, sampling_from_wire(self._message.sampling)))
@@ -354,16 +356,16 @@ class SessionWork:
     def _verify(self, message: DraftUp | SampledUp | More) -> Plan[None]:
         verifier = self._opened()
         accepted: int | None = None
-        self._alone = False  # a draft ends the cloud's going on alone
+        self._alone = False  # a draft from the edge ends decoding without drafts
         if isinstance(message, (DraftUp, SampledUp)) and message.epoch < verifier.epoch:
-            return  # it assumed what a verdict has broken since: the edge expects no answer
+            return  # it builds on a draft that was rejected since: the edge expects no verdict
         if isinstance(message, DraftUp):
             parents = None if message.parents is None else tuple(message.parents)
             observer = None if self._hinting is None else self._hinting.observer(verifier, message)
             draft = Draft(message.base, tuple(message.ids), parents)
             judgement = yield from verifier.verify.plan(draft, observer)
             verdict = SampledVerdict(judgement.last, judgement.token)
-            accepted = len(judgement.path)  # of a tree: what the verdict names is a node
+            accepted = len(judgement.path)  # in a tree, verdict.accepted is a node, not a count
         elif not isinstance(verifier, SampledVerifier):
             raise ProtocolError("rejection sampling was not agreed on when the session was opened")
         elif isinstance(message, SampledUp):
@@ -394,7 +396,9 @@ class SessionWork:
         )
 
     def _go_on_with_hidden(self, message: HiddenUp) -> Plan[None]:
-        """Layer split: the prompt, or the next token, as the edge's layers left it."""
+        """Layer split: continue with the hidden states of the prompt, or of the next token, from the edge's
+        layers.
+        """
         back = self._back
         if back is None:
             raise ProtocolError("a layer split was not agreed on when the session was opened")

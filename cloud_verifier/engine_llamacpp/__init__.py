@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """llama.cpp as the engine: a target in a GGUF file behind our own scheduler, one `llama_decode` for all sessions' rows.
 
-What a session is on llama.cpp stands in `specdec.models.gguf`, which drafts use too: a tree takes one sequence of the
-context for each of its branches. Here the target is loaded and its context is sized. There are no layers to look at,
-so no exits and no split. Nothing else imports this package: `specnav serve --engine llamacpp` loads it when asked for.
+Sessions on llama.cpp are implemented in `specdec.models.gguf`, which drafts use too: each branch of a tree takes one
+sequence of the context. This package loads the target and sizes its context. llama.cpp gives no access to single
+layers, so there are no early exits and no layer split. Only `specnav serve --engine llamacpp` imports this package.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a server's settings to a target on llama.cpp, whose context takes no more memory than it may."""
+"""Loads a llama.cpp target from a server's settings, with a context that fits the allowed memory."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from specdec.models.gguf.model import GgufModel, load_gguf
 from specdec.models.gguf.options import KV_BYTES, MOST_CONTEXT, GgufOptions
 
 MOST_SEQUENCES = 256
-"""Of a context (LLAMA_MAX_SEQ of llama.cpp)."""
+"""Most sequences of a context (LLAMA_MAX_SEQ of llama.cpp)."""
 BRANCHES = 64
-"""Of a tree, where this many sequences are left."""
+"""Sequences for the branches of trees, if that many are left."""
 _Q8_BLOCK = 32
 _TOKENS = 16_384
-"""Of the context, unless --kv-gb says otherwise: llama.cpp takes all of it when it starts."""
+"""Tokens of the context, unless --kv-gb sets it: llama.cpp allocates the whole context at start."""
 _ROUNDED_TO = 256
-"""llama.cpp makes a context of a multiple of this many tokens."""
+"""llama.cpp rounds the size of a context to a multiple of this many tokens."""
 
 
 def load_target(config: ServerConfig, log: EventLog) -> GgufModel:
-    """Load it. Raises VerifierError or ModelError with one line."""
+    """Load the target. Raises VerifierError or ModelError with one line."""
     refuse_what_is_not_done(config)
     path = gguf_file(config.model) or gguf_beside(Path(config.model))
     if path is None:
@@ -44,7 +44,7 @@ def load_target(config: ServerConfig, log: EventLog) -> GgufModel:
     if options.gpu_layers > 0 and not takes_gpu():
         log.warning(
             "no_gpu",
-            reason=f"--gpu-layers {options.gpu_layers}: this llama.cpp puts no layers on a GPU, all are on the CPU",
+            reason=f"--gpu-layers {options.gpu_layers}: this llama.cpp cannot use a GPU, all layers run on the CPU",
         )
     options = replace(options, kv=kv_type(config, options, path))
     target = load_gguf(path, options, config.pixels, lambda model: fit(config, options, model))
@@ -59,15 +59,17 @@ def load_target(config: ServerConfig, log: EventLog) -> GgufModel:
     if not getattr(target.tokenizer, "chat_template", None):
         log.warning(
             "no_chat_template",
-            reason=f"{path} has no chat template: edges send prompts in their draft's form",
+            reason=f"{path} has no chat template: edges format prompts with their draft's template",
         )
     return target
 
 
 def kv_type(config: ServerConfig, options: GgufOptions, path: Path) -> str:
-    """Of keys and values. On a CPU llama.cpp computes attention to q8_0 row by row, in the order of the cells. So an
-    answer is the same however its tokens share forwards, as long as its cells lie in order: with one session always,
-    with several sessions not where one has taken cells that another has freed.
+    """The number type of keys and values.
+
+    On a CPU, llama.cpp computes attention over q8_0 row by row in the order of the cells. An answer is then the same
+    however its tokens share forward passes, as long as its cells are in order. One session alone keeps that order; with
+    several sessions, one may take cells that another has freed.
     """
     if config.kv_type != "auto":
         return config.kv_type
@@ -91,7 +93,7 @@ def _head_dim(path: Path) -> int:
 
 
 def gguf_beside(folder: Path) -> Path | None:
-    """The only GGUF file in a Hugging Face folder, for which `gguf_file` means the folder's own weights."""
+    """The only GGUF file in a Hugging Face folder (`gguf_file` takes such a folder for its own weights)."""
     found = [file for file in folder.glob("*.gguf") if "mmproj" not in file.name] if folder.is_dir() else []
     return found[0] if len(found) == 1 else None
 
@@ -102,10 +104,10 @@ def fit(
     model: LlamaModel,
     free: Callable[[], int] = lambda: free_bytes(torch.device("cpu")),
 ) -> tuple[int, Sizes]:
-    """The context's tokens, within --kv-gb with what attention needs beside them, and the sizes of a call.
+    """The tokens of the context and the sizes of a call. --kv-gb bounds the cache and what attention needs with it.
 
-    Raises VerifierError where not even a short answer has room, where the memory is not there (llama.cpp takes all of
-    it when it starts), or where there are too many sessions.
+    Raises VerifierError if not even a short answer fits, if the memory is not free (llama.cpp allocates all of it at
+    start), or if there are too many sessions.
     """
     if config.max_sessions >= MOST_SEQUENCES:
         raise VerifierError(
@@ -136,15 +138,15 @@ def fit(
 
 
 def bytes_a_token(model: LlamaModel, options: GgufOptions, rows: int) -> int:
-    """What a token of the context takes: keys and values, and a column of the mask of a call; in f32, where attention
-    is not fused, of its scores, too.
+    """Memory per token of the context: keys, values and a column of a call's mask; in f32, where attention is not
+    fused, also a column of its scores.
     """
     cache = model.layers * 2 * model.kv_heads * model.head_dim * KV_BYTES[options.kv]
     return int(cache) + 4 * rows * (1 + (model.heads if options.kv == "f32" else 0))
 
 
 def refuse_what_is_not_done(config: ServerConfig) -> None:
-    """Raise VerifierError for settings that mean something to our own engine alone."""
+    """Raise VerifierError for settings that only our own engine supports."""
     asked = {
         "--quantize": config.quantize != "none",
         "--dtype": config.dtype != "auto",

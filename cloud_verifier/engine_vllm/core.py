@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's engine core, in this process: what is asked of it in the words of this house. Several workers are others."""
+"""vLLM's engine core in this process, behind our vocabulary. With several workers, each is another process."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ _EXTRA = "specnav"
 _NEWS_S = 1.0
 _TIDY = "ignore:resource_tracker:UserWarning"
 MOST_DRAFTED = 16
-"""Draft tokens of one session in a forward; longer drafts take several."""
+"""Draft tokens of one session per forward pass; longer drafts take several passes."""
 
 
 @dataclass(frozen=True)
 class CoreSettings:
-    """kv_bytes: what all caches take. sessions: at a time. rows: of a forward. dtype: auto, float32, float16, bfloat16.
-
-    share: whether equal prompts may share their caches. images: of a prompt, at most. workers: processes, each with a
-    GPU where there are any, that share the target, and kv_bytes.
+    """kv_bytes: memory for all caches. sessions: most at a time. rows: most per forward pass. dtype: auto, float32,
+    float16 or bfloat16. share: whether equal prompts may share caches. images: most per prompt. workers: processes that
+    split the target and kv_bytes, each with its own GPU if there are GPUs.
     """
 
     kv_bytes: int
@@ -44,10 +43,10 @@ class CoreSettings:
 
 
 class VllmCore:
-    """One target on vLLM. block_tokens, blocks: of its cache."""
+    """One target on vLLM. block_tokens: tokens per cache block. blocks: number of cache blocks."""
 
     def __init__(self, target: VllmTarget, settings: CoreSettings) -> None:
-        """Loads the weights, for seconds to minutes. Raises VerifierError where this vLLM cannot be used."""
+        """Load the weights, which takes seconds to minutes. Raises VerifierError if this vLLM cannot be used."""
         check_version()
         on_cpu = target.device.type == "cpu"
         workers = settings.workers
@@ -78,13 +77,13 @@ class VllmCore:
             limit_mm_per_prompt={"image": settings.images, "video": 0} if target.is_multimodal else {},
             mm_processor_cache_gb=0,
             skip_mm_profiling=True,
-            mm_device_do_normalize=False,  # our preparation has done it
+            mm_device_do_normalize=False,  # done by our own preparation
             disable_log_stats=True,
             seed=0,
         )
         try:
             self._client: Any = LLMEngine.from_engine_args(arguments).engine_core
-        except Exception as error:  # whatever it raises at a model it cannot run; the cause stays attached
+        except Exception as error:  # any error about a model that it cannot run; the cause stays attached
             raise VerifierError(f"vLLM cannot run {target.path} ({said_by(error)}): try --engine own") from error
         self._core = self._client.engine_core
         check_core(self._core, workers)
@@ -98,12 +97,12 @@ class VllmCore:
         self._merge = target.picture_merge
         self._eos_ids = sorted(target.eos_token_ids)
         self.block_tokens: int = self._scheduler.block_size
-        self.blocks: int = self._scheduler.kv_cache_config.num_blocks - 1  # one stands for none
+        self.blocks: int = self._scheduler.kv_cache_config.num_blocks - 1  # vLLM reserves one as the null block
         self.kv_bytes = settings.kv_bytes
         self.workers = workers
 
     def when_lost(self, tell: Callable[[str], None]) -> None:
-        """tell: called, in another thread, when a worker process has died; why no forward comes any more, in a line."""
+        """tell: called in another thread, with one line of reason, when a worker process has died."""
         why = f"one of the {self.workers} processes that share the target on vLLM has died: start the verifier again"
         self._core.model_executor.register_failure_callback(lambda: tell(why))
 
@@ -114,16 +113,16 @@ class VllmCore:
 
     @property
     def sessions(self) -> int:
-        """Requests that shared it."""
+        """Requests in the last step."""
         return int(self._scheduler.sessions)
 
     @property
     def preempted(self) -> int:
-        """How often a request lost its cache to another, so far."""
+        """Number of times that a request lost its cache to another."""
         return int(self._scheduler.preempted)
 
     def is_lost(self) -> bool:
-        """Whether a worker process has died. To be asked after an error, which may be reported before the death."""
+        """Whether a worker process has died. Call this after an error, which may be reported before the death."""
         until = time.monotonic() + (_NEWS_S if self.workers > 1 else 0.0)
         while time.monotonic() < until:
             if self._core.model_executor.is_failed:
@@ -141,10 +140,16 @@ class VllmCore:
         rules: Rules,
         salt: str | None,
     ) -> None:
-        """Begin a request: its prompt, with the answer so far behind it, and at most this many tokens more. encoded:
-        what the target has made of the prompt.
+        """Start a request.
 
-        salt: requests of different ones share no caches.
+        Args:
+            request: Its id.
+            prompt: The prompt, with its images.
+            encoded: The prompt as the target encodes it.
+            answer: Tokens of the answer so far.
+            most: Most new tokens.
+            rules: How tokens are picked.
+            salt: Requests with different salts share no caches.
         """
         from vllm import SamplingParams
         from vllm.v1.engine import EngineCoreRequest
@@ -162,26 +167,26 @@ class VllmCore:
         self._client.add_request(told)
 
     def offer(self, request: str, draft: list[int] | None) -> None:
-        """What the request does in the steps to come: a draft to judge, [] for one token alone, None to hold it."""
+        """Set what the request does in the next steps: verify a draft, [] for one plain token, None to pause."""
         if draft is None:
             self._scheduler.offers.pop(request, None)
         else:
             self._scheduler.offers[request] = draft
 
     def drop(self, requests: Sequence[str]) -> None:
-        """Forget requests, and what they hold."""
+        """Abort requests and free what they hold."""
         for request in requests:
             self._scheduler.offers.pop(request, None)
         self._client.abort_requests(list(requests))
 
     def step(self) -> list[tuple[str, list[int]]]:
-        """One forward: what each request that took part has gained."""
+        """One forward pass; returns the new tokens of each request that took part."""
         told = self._client.get_output()
         return [(one.request_id, one.new_token_ids) for one in told.outputs]
 
 
 def _prepare_environment(on_cpu: bool, workers: int) -> None:
-    """vLLM takes these from its environment, and reads them as it is imported."""
+    """Set environment variables that vLLM reads when it is imported."""
     told = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the core in this process
         "VLLM_USE_V2_MODEL_RUNNER": "0",
@@ -190,10 +195,10 @@ def _prepare_environment(on_cpu: bool, workers: int) -> None:
     if on_cpu:
         told["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     if workers > 1:
-        told["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # a fork of a process with threads, or with a GPU, may hang
+        told["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # forking a process that has threads or uses a GPU may hang
         told["VLLM_HOST_IP"] = "127.0.0.1"  # they are all on this machine
-        told["VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS"] = "1"  # they hold nothing that lasts, and may wait for a dead one
-        # What this process says last is why it ended, not what Python tidies up behind it.
+        told["VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS"] = "1"  # workers save nothing, and may wait for a dead one
+        # The last line on stderr must be why the process ended, not warnings of Python's cleanup.
         told["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), _TIDY]))
         if on_cpu:
             told["OMP_NUM_THREADS"] = str(max(1, torch.get_num_threads() // workers))

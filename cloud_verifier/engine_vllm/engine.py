@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine on vLLM: tasks become requests, offers and verdicts. Its forwards are vLLM's, many sessions in each.
+"""The engine on vLLM: turns tasks into requests, offers and verdicts. Many sessions share one of vLLM's forward passes.
 
-A request of vLLM that has its first token is held until a draft for it comes, or it goes alone. What a session may come
-to hold is admitted before its request begins, as our own engine does it; sessions that rest give their caches back.
+Once a vLLM request has its first token it is held until a draft for it comes or it decodes without drafts. As in our
+own engine, a session is admitted with all it may come to hold before its request starts, and idle sessions give up
+their caches.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-# vLLM replaces torch.set_num_threads by a function that does nothing: this one is bound before.
+# vLLM replaces torch.set_num_threads by a function that does nothing: import it first.
 from torch import get_num_threads, set_num_threads
 
 from cloud_verifier.engine.interface import Capabilities, EngineEnvironment, failure_of
@@ -41,20 +42,20 @@ from specdec.models import EncodedPrompt
 from specdec.models.local import answer_limit
 
 PREPARED_AT_ONCE = 16
-"""Prompts whose pictures or grammars are at work; how many of these are at a time is for the workers."""
+"""Most prompts with pictures or grammars that are prepared at a time; the workers bound how many of these run."""
 CAN = Capabilities(trees=False, split=False, sampled=False)
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What came of a session's prompt."""
+    """A session's prompt, or the error from preparing it."""
 
     session: VllmSession
     result: EncodedPrompt | Exception
 
 
 class VllmEngine:
-    """An `AnyEngine`. Several may take turns on one core, one at a time."""
+    """An `AnyEngine`. Several can take turns on one core, one at a time."""
 
     def __init__(
         self,
@@ -65,10 +66,10 @@ class VllmEngine:
         overcommit: float = 1.0,
         name: str = "",
     ) -> None:
-        """overcommit: how many times the cache is promised; beyond 1 requests may lose theirs to others for a while.
-        name: begins the names of its requests.
+        """overcommit: admit this many times the cache; above 1, requests may temporarily lose their caches to others.
+        name: prefix of its request names.
         """
-        # Where the target's workers are other processes, a grammar that cannot be followed would not be heard of here.
+        # If the target's workers are other processes, this process would not learn of a grammar that fails.
         self.can = replace(CAN, grammars=core.workers == 1)
         self._core = core
         core.when_lost(around.fail)
@@ -96,14 +97,14 @@ class VllmEngine:
         self._arriving.put(task)
 
     def stop(self) -> None:
-        """End after the forward that is running now, from any thread."""
+        """Stop after the current forward pass; from any thread."""
         self._stopping = True
         self._arriving.put(StopTask())
         self._preparing.shutdown(wait=False, cancel_futures=True)
 
     def run(self) -> None:
         """Work until stop()."""
-        # OpenMP counts by thread: vLLM's kernels refuse to run on another number than they were planned with.
+        # OpenMP's thread count is set per thread; vLLM's kernels refuse any other count than they were planned with.
         set_num_threads(self._threads)
         while not self._stopping:
             self._around.beats.mark("engine")
@@ -118,19 +119,21 @@ class VllmEngine:
         self.let_go()
 
     def let_go(self) -> None:
-        """Nothing of this engine's stays in the core."""
+        """Remove everything of this engine from the core."""
         self._core.drop(list(self._by_request))
         self._by_request.clear()
 
     def work_off(self) -> None:
-        """Take in what has come, and run one forward, if one is wanted."""
+        """Take in new tasks, and run one forward pass if any session needs one."""
         try:
             self._take_arrivals()
             if self._busy and not self._stopping:
                 self._forward()
-        except Exception as error:  # no session's, so no caller knows whose answers are sound
+        except Exception as error:  # not one session's fault: nobody can tell which answers are sound
             if self._core.is_lost():
-                self._stopping = True  # the server ends, and notifies edges: their answers go on elsewhere
+                self._stopping = (
+                    True  # the server ends and notifies edges, which continue their answers elsewhere
+                )
                 return
             self._around.log.error(
                 "engine_failed", sessions=len(self._sessions), traceback=self._around.log.trace_of(error)
@@ -144,31 +147,31 @@ class VllmEngine:
 
     @property
     def _busy(self) -> bool:
-        """Whether a forward is wanted."""
+        """Whether a session needs a forward pass."""
         return any(self._wants(session) for session in self._by_request.values())
 
     @property
     def idle(self) -> bool:
-        """True where nothing is waiting."""
+        """True if nothing is waiting."""
         return not self._busy and self._arriving.empty()
 
     def tell_prices(self, row_us: object) -> None:
-        """Nothing here asks what rows cost."""
+        """Ignored: this engine does not use row prices."""
 
     def kv_admitted(self) -> dict[SessionKey, int]:
-        """Bytes of cache that each session may come to hold; from any thread."""
+        """Bytes of KV cache that each session may come to hold; from any thread."""
         return self._budget.admitted.copy()
 
     def gauges(self) -> dict[str, float]:
-        """What is so now; from any thread."""
+        """Current values for the metrics; from any thread."""
         return self._budget.gauges()
 
     def counters(self) -> dict[str, float]:
-        """What only ever grows; from any thread. Caches that vLLM took from a request count as given back."""
+        """Counters for the metrics; from any thread. Caches that vLLM took from a request count as evictions."""
         return {"kv_evictions": self._budget.evictions + self._core.preempted - self._preempted_before}
 
     def _wants(self, session: VllmSession) -> bool:
-        """Whether a session wants a forward, its request being there."""
+        """Whether a session that has a request needs a forward pass."""
         if not session.opened or session.draft is not None:
             return True
         return session.alone and session.key[0] not in self._paused
@@ -196,7 +199,7 @@ class VllmEngine:
                 self._go_on(one)
         elif not isinstance(task, StopTask):
             session = self._sessions.get(task.key)
-            if session is None:  # closed meanwhile
+            if session is None:  # closed in the meantime
                 self._around.on_out(task)
                 return
             session.tasks.put(task)
@@ -220,13 +223,13 @@ class VllmEngine:
             self._begin(session, self._encoded(session))
 
     def _prepare(self, session: VllmSession) -> None:
-        """In a thread of its own: pictures and grammars take a while, in workers."""
+        """Runs in its own thread: pictures and grammars take a while in workers."""
         token = charged.set(self.accounts.account_of(session.opening.owner or session.key[0]))
         try:
             result = self._encoded(session)
             if not isinstance(result, Exception) and session.options.grammar:
                 session.grammar = self._target.grammar(session.options.grammar)
-        except Exception as error:  # the session is notified
+        except Exception as error:  # reported to the session
             result = error
         finally:
             charged.reset(token)
@@ -236,14 +239,14 @@ class VllmEngine:
     def _encoded(self, session: VllmSession) -> EncodedPrompt | Exception:
         try:
             return self._target.encode(prompt_from_wire(session.message))
-        except Exception as error:  # the session is notified
+        except Exception as error:  # reported to the session
             return error
 
     def _begin(self, session: VllmSession, result: EncodedPrompt | Exception) -> None:
-        """The prompt is prepared, or cannot be."""
+        """Start a session whose prompt is prepared, or end it if that failed."""
         self._around.on_out(session.opening)
         if self._sessions.get(session.key) is not session:
-            return  # closed meanwhile
+            return  # closed in the meantime
         try:
             if isinstance(result, Exception):
                 raise result
@@ -267,7 +270,7 @@ class VllmEngine:
             self._fail(session, error)
 
     def _request(self, session: VllmSession) -> None:
-        """Let vLLM begin with a session's prompt, and with the answer so far behind it."""
+        """Start a vLLM request for a session's prompt and the answer so far."""
         assert session.encoded is not None
         answer = session.verified
         session.request = self._name + session.next_request
@@ -279,15 +282,15 @@ class VllmEngine:
         self._core.add(session.request, prompt, session.encoded, answer.ids, left, session.rules(), salt)
 
     def _make_room(self, session: VllmSession) -> bool:
-        """Take of the budget what a session may come to hold, from sessions that rest where that must be.
+        """Take KV budget for all that a session may come to hold, evicting idle sessions if necessary.
 
-        Raises OverBudget for more than there ever is.
+        Returns False without room. Raises OverBudget if the session needs more than the whole budget.
         """
         block = self._core.block_tokens
-        # Whole blocks are given out, also of what is drafted beyond the end.
+        # vLLM allocates whole blocks, also for draft tokens beyond the end of the answer.
         needed = self._budget.needed(block * math.ceil((session.tokens + MOST_DRAFTED) / block) - TREE_TOKENS)
         if not self._budget.fits(needed):
-            for other in list(self._sessions.values()):  # the one that has rested longest comes first
+            for other in list(self._sessions.values()):  # the session that has been idle longest comes first
                 if other is session or not other.rests or other.key not in self._budget.admitted:
                     continue
                 self._evict(other)
@@ -299,13 +302,13 @@ class VllmEngine:
         return True
 
     def _evict(self, session: VllmSession) -> None:
-        """What a session that rests holds is given back until something is asked of it."""
+        """Give back the cache of an idle session until its next request."""
         self._drop_request(session)
         self._budget.evictions += 1
         session.use.log.info("evicted", tokens=session.tokens)
 
     def _drop_request(self, session: VllmSession) -> None:
-        """vLLM forgets a session, and what it holds is given back."""
+        """Abort a session's vLLM request and give back its cache."""
         if session.request:
             self._by_request.pop(session.request, None)
             self._core.drop([session.request])
@@ -313,7 +316,7 @@ class VllmEngine:
         self._budget.give_back(session.key)
 
     def _go_on(self, session: VllmSession) -> None:
-        """Answer what can be answered, take up what waits, and Report to vLLM what the session wants of it next."""
+        """Send the replies that are ready, take up waiting tasks, and tell vLLM what the session needs next."""
         try:
             self._answer(session)
             if session.opened:
@@ -322,11 +325,11 @@ class VllmEngine:
             self._fail(session, error)
             return
         if session.rests and self._sessions.get(session.key) is session:
-            self._sessions[session.key] = self._sessions.pop(session.key)  # the last one to rest
+            self._sessions[session.key] = self._sessions.pop(session.key)  # now the most recently idle one
             self._feed_the_starved()
 
     def _want(self, session: VllmSession) -> None:
-        """Report to vLLM what a session wants of it, after making its cache anew where it was given back."""
+        """Tell vLLM what a session needs; an evicted session is admitted and prefilled again first."""
         wants = self._wants(session) and not session.verified.finished
         if wants and not session.request:
             if not self._make_room(session):
@@ -356,14 +359,14 @@ class VllmEngine:
             session.begin(now)
 
     def _feed_the_starved(self) -> None:
-        """A session has ended or rests: those that wait for room may find some now."""
+        """Retry the sessions that wait for KV room: a session has ended or become idle."""
         starved, self._starved = self._starved, []
         for session in starved:
             if self._sessions.get(session.key) is session:
                 self._go_on(session)
 
     def _forward(self) -> None:
-        """One step of vLLM; then each session goes on with what it has gained."""
+        """Run one step of vLLM, then continue each session that gained tokens."""
         began = self._clock()
         gained = self._core.step()
         took = self._clock() - began
@@ -382,7 +385,7 @@ class VllmEngine:
             except ModelError as error:
                 self._fail(session, error)
                 continue
-            if session.verified.finished:  # vLLM has forgotten it by itself
+            if session.verified.finished:  # vLLM has dropped it already
                 del self._by_request[request]
                 session.request = ""
                 self._core.offer(request, None)
@@ -390,10 +393,10 @@ class VllmEngine:
             self._go_on(session)
 
     def _relieve(self) -> None:
-        """Nothing that wants a forward has room for it, which is so only where more is promised than there is: vLLM
-        takes no cache from a request that is held, so that is done here.
+        """Evict an idle session because no waiting request has room. This happens only with overcommit: vLLM preempts
+        no held request, so it must be done here.
         """
-        for other in self._sessions.values():  # the one that has rested longest comes first
+        for other in self._sessions.values():  # the session that has been idle longest comes first
             if other.rests and other.request:
                 self._evict(other)
                 return

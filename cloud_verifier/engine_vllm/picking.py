@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens of many sessions at once, picked as `specdec.sampling` picks those of one: greedy or by shared noise, after
-the logits processors. Equal to its Chooser and Adjuster token for token; tests hold the two against each other.
+"""Picks the tokens of many sessions at once: greedily or with shared noise, after the logits processors. The result
+equals that of `specdec.sampling`'s Chooser and Adjuster token for token; tests compare the two.
 
-What a row is made by is put together on the host, from what is known there; the device is asked for nothing. No vLLM.
+The host assembles each row's settings from what it knows, so the device is never synchronised. Does not import vLLM.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class Guide:
-    """A grammar along one answer. fault: why it cannot be followed any further; what is picked from then on is void."""
+    """Follows a grammar along one answer. fault: why that failed; tokens picked after a fault are void."""
 
     def __init__(self, grammar: AnyGrammar) -> None:
         self._followed = grammar.follow()
@@ -36,24 +36,26 @@ class Guide:
         self.fault: ModelError | None = None
 
     def masks(self, answer: Ids, draft: Ids) -> Mask | None:
-        """What may follow the answer alone, and every token of a chain: bool [len(draft) + 1, vocab]; None: a fault."""
+        """Tokens allowed after the answer and after each draft token: bool [len(draft) + 1, vocab]; None after
+        a fault.
+        """
         chain = draft.tolist()
         try:
             found = self._followed.masks(answer.tolist(), [chain[:length] for length in range(len(chain) + 1)])
-            # In a worker it takes no longer than its limit.
+            # The wait is bounded: a worker has a time limit.
             masks: Mask = found.result() if isinstance(found, Future) else found
-        except ModelError as error:  # the forward is others', too: it goes on
+        except ModelError as error:  # other sessions share the forward pass, so it goes on
             self.fault = error
             return None
-        # As everywhere, of ends that nothing else may take the place of it is the first.
+        # As in specdec.sampling: where only end tokens are allowed, the first of them is picked.
         masks[np.ix_(only(masks, self._ends.tolist()), self._ends[1:])] = False
         return masks
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the tokens of one session are picked by. history: tokens of its answer that came with the prompt. guide: the
-    grammar that it follows.
+    """How the tokens of one session are picked. history: tokens of its answer that came with the prompt. guide: follows
+    its grammar, if it has one.
     """
 
     options: GenerationOptions
@@ -65,7 +67,7 @@ class Rules:
 
     @classmethod
     def from_options(cls, options: GenerationOptions, history: int = 0, guide: Guide | None = None) -> Rules:
-        """Of a session's options."""
+        """The rules for a session's options."""
         ids = np.array([token for token, _ in options.logit_bias], np.int64)
         bias = np.array([value for _, value in options.logit_bias], np.float32)
         return cls(options, seed_word(options.seed), ids, bias, history, guide)
@@ -73,9 +75,9 @@ class Rules:
 
 @dataclass(frozen=True)
 class WantedRows:
-    """The rows of one session in a forward: after its answer alone, and after every token of a chain.
+    """The rows of one session in a forward pass: one after its answer, and one after each draft token.
 
-    answered: tokens of the answer. seen: int64 [n], prompt and answer. draft: int64 [k].
+    answered: number of answer tokens. seen: int64 [n], prompt and answer. draft: int64 [k].
     """
 
     rules: Rules
@@ -85,13 +87,13 @@ class WantedRows:
 
     @property
     def masks(self) -> Mask | None:
-        """What its grammar allows, row by row; None without one."""
+        """Tokens that its grammar allows, bool [k + 1, vocab]; None without a grammar."""
         guide = self.rules.guide
         return None if guide is None else guide.masks(self.seen[len(self.seen) - self.answered :], self.draft)
 
 
 def pick_rows(logits: Tensor, wanted: Sequence[WantedRows], eos_ids: Sequence[int]) -> Tensor:
-    """logits float [rows, vocab], those of a session together -> ids int64 [rows], on the same device."""
+    """Pick a token for each row: logits float [rows, vocab], grouped by session -> ids int64 [rows], same device."""
     spans = _spans(wanted)
     rows = _adjust(logits, wanted, spans, eos_ids)
     picks = rows.argmax(dim=-1)
@@ -122,9 +124,15 @@ def pick_rows(logits: Tensor, wanted: Sequence[WantedRows], eos_ids: Sequence[in
 
 
 def accepted_and_next(picks: Tensor, drafts: Tensor, counts: Sequence[int]) -> Tensor:
-    """What a forward gains for each session: the draft tokens that were picked as well, and the pick behind them.
+    """The tokens that each session gains: the draft tokens that were picked as well, and the pick after them.
 
-    picks: int64 [rows], counts[i] + 1 of each. drafts: [sum(counts)]. Returns int64 [sessions, most + 1], -1 beyond.
+    Args:
+        picks: int64 [rows]; counts[i] + 1 rows for session i.
+        drafts: Draft tokens of all sessions, [sum(counts)].
+        counts: Draft tokens of each session.
+
+    Returns:
+        int64 [sessions, max(counts) + 1], padded with -1.
     """
     most, many = max(counts), len(counts)
     sizes = np.array(counts)
@@ -154,7 +162,7 @@ def _spans(wanted: Sequence[WantedRows]) -> list[tuple[int, int]]:
 
 
 def _to(values: Tensor, like: Tensor) -> Tensor:
-    """On the other's device; the copy waits for nothing there."""
+    """The values on `like`'s device; the copy does not synchronise."""
     if like.device.type == "cpu":
         return values
     return values.pin_memory().to(like.device, non_blocking=True)
@@ -163,8 +171,8 @@ def _to(values: Tensor, like: Tensor) -> Tensor:
 def _adjust(
     logits: Tensor, wanted: Sequence[WantedRows], spans: Sequence[tuple[int, int]], eos_ids: Sequence[int]
 ) -> Tensor:
-    """Logit bias, repetition penalty, minimum length and grammars, in this order, of the rows whose sessions ask for
-    them.
+    """Apply logit bias, repetition penalty, minimum length and grammars, in this order, to the rows of sessions that
+    use them.
     """
     biased: list[tuple[int, Ids, npt.NDArray[np.float32]]] = []
     seen: list[tuple[int, Ids, float]] = []
@@ -183,7 +191,7 @@ def _adjust(
         short = range(start, min(stop, start + max(0, options.min_new_tokens - one.answered)))
         if masks is not None:
             guided.append((start, masks))
-            complete = only(masks, sorted(eos_ids))  # what is complete ends, however short it is
+            complete = only(masks, sorted(eos_ids))  # a complete answer may end below the minimum length
             no_end += [row for row in short if not complete[row - start]]
         else:
             no_end += short
@@ -222,7 +230,7 @@ def _places(cells: Sequence[tuple[int, Ids]], like: Tensor) -> tuple[Tensor, Ten
 
 
 def _cut(scores: Tensor, options: Sequence[GenerationOptions], repeat: npt.NDArray[np.int64]) -> Tensor:
-    """Temperature, top-k, top-p and min-p of rows [n, vocab], each by its session's options, as `cut_scores` has it."""
+    """Apply each row's temperature, top-k, top-p and min-p to scores [n, vocab], as `cut_scores` does."""
 
     def column(values: Sequence[float], dtype: type = np.float32) -> Tensor:
         return _to(torch.from_numpy(np.repeat(np.array(values, dtype), repeat))[:, None], scores)

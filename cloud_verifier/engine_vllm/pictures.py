@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures for vLLM as our own preparation makes them: what its vision tower gets is what ours would get, to the bit.
+"""Hands vLLM pictures that our own code has prepared: its vision tower gets bit for bit the input that ours would get.
 
-So vLLM's own way from a picture to patches, which sizes it once more, is not gone.
+vLLM's own preprocessing, which would resize them again, is bypassed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from specdec.models.positions import image_token_count
 
 
 def features_of(encoded: EncodedPrompt, pictures: Sequence[bytes], merge: int, salt: str | None) -> list[Any]:
-    """What a request of vLLM carries for the pictures of a prompt. merge: patches that become a token, each way.
+    """The picture features of a vLLM request.
 
-    salt: what vLLM has made of a picture is found again by requests of the same one alone.
+    Args:
+        encoded: The prompt as the target encodes it.
+        pictures: The encoded image files of the prompt.
+        merge: Patches along each axis that become one token.
+        salt: Only requests with the same salt find each other's cached pictures.
     """
     from transformers import BatchFeature
     from vllm.model_executor.models.qwen2_vl import _create_qwen2vl_field_factory

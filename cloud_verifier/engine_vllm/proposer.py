@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vLLM takes for a draft model: it proposes nothing, and so turns on the path that judges drafts. They come from
-the edges, through the scheduler.
+"""Stands in for a draft model in vLLM. It proposes nothing, but its presence turns on the code that verifies drafts.
+The drafts come from the edges, through the scheduler.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ class NoProposer:
     """Named in vLLM's `speculative_config`."""
 
     def __init__(self, vllm_config: Any) -> None:
-        """vllm_config: not looked at."""
+        """vllm_config: ignored."""
 
     def load_model(self, model: Any) -> None:
-        """There is none to load."""
+        """Does nothing: there is no model."""
 
     def propose(self, sampled_token_ids: list[list[int]], *others: Any, **more: Any) -> list[list[int]]:
-        """Nothing, for each request."""
+        """An empty draft for each request."""
         return [[] for _ in sampled_token_ids]

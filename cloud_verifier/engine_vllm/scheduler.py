@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's scheduler, told from outside who goes on: with which draft, or alone. All others keep what they have and wait.
+"""vLLM's scheduler with outside control: we say which requests go on, and with which draft. The others are held.
 
-Loaded by vLLM by name; leans on fields that are not public, which `checks` looks for at start-up.
+vLLM loads it by name. It depends on private fields, which `checks` looks for at start-up.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 from vllm.v1.core.sched.scheduler import Scheduler
 
 _NEVER = 1 << 60
-"""A step that does not come."""
+"""A step that is never reached."""
 
 
 class HoldingScheduler(Scheduler):  # type: ignore[misc]
-    """`offers`: by request, the draft that is judged next, empty for one token alone. Of others nothing is computed
-    once they have their first token.
+    """`offers` maps a request to the draft to verify next; an empty draft yields one plain token. Requests without an
+    offer are held once they have their first token.
 
-    rows, sessions: of the step that was scheduled last. preempted: how often a request lost its cache so far.
+    rows, sessions: of the last scheduled step. preempted: how often a request has lost its cache.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -29,7 +29,7 @@ class HoldingScheduler(Scheduler):  # type: ignore[misc]
         self.preempted = 0
 
     def schedule(self, throttle_prefills: bool = False) -> Any:
-        """One step: prompts, and those with an offer."""
+        """Schedule one step: prefills, and the requests with an offer."""
         for request in self.running:
             if request.is_prefill_chunk or not request.num_output_tokens:
                 request.next_decode_eligible_step = 0
@@ -43,7 +43,7 @@ class HoldingScheduler(Scheduler):  # type: ignore[misc]
         return step
 
     def update_draft_token_ids(self, draft_token_ids: Any) -> None:
-        """What the worker proposes is nothing."""
+        """Ignored: the worker proposes nothing."""
 
     def _preempt_request(self, *arguments: Any, **more: Any) -> None:
         self.preempted += 1

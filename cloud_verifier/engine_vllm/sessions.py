@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One session on vLLM: its answer, what waits for it, and what it is doing."""
+"""One session on vLLM: its answer, its waiting tasks and its current work."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from specdec.sampling.recoveries import Recovery
 
 
 class VllmSession:
-    """encoded, answer, grammar: there once the prompt is prepared. guide: follows the grammar along what vLLM has of
-    the answer. request: its name in vLLM, "" where it has no cache there. tokens: what its cache may come to hold.
-    draft: what is being judged. alone: it streams.
+    """One session. encoded, answer, grammar: set once the prompt is prepared. guide: follows the grammar along the part
+    of the answer that vLLM has. request: its name in vLLM, "" while it has no cache there. tokens: what its cache may
+    come to hold. draft: the draft being judged. alone: it streams without drafts.
     """
 
     def __init__(self, opening: OpenTask, use: SessionUse, number: int, grammars: bool = True) -> None:
-        """grammars: whether it may follow one. Raises ProtocolError."""
+        """grammars: whether this engine supports them. Raises ProtocolError."""
         self.key = opening.key
         self.opening = opening
         self.use = use
@@ -49,27 +49,27 @@ class VllmSession:
 
     @property
     def message(self) -> Open:
-        """What opened it."""
+        """The message that opened it."""
         return self.opening.message
 
     @property
     def next_request(self) -> str:
-        """A name that no request had before."""
+        """A request name that was not used before."""
         self.requests += 1
         return f"{self.number}.{self.requests}"
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is asked of it."""
+        """Whether it is idle."""
         return self.opened and self.draft is None and not self.alone and not len(self.tasks)
 
     def rules(self) -> Rules:
-        """What its tokens are picked by, from where its answer is now."""
+        """How its tokens are picked, starting from its current answer."""
         self.guide = None if self.grammar is None else Guide(self.grammar)
         return Rules.from_options(self.options, len(self.verified.ids), self.guide)
 
     def grow(self, tokens: Sequence[int]) -> None:
-        """The target has said more. Raises ModelError where its grammar could not be followed to there."""
+        """Append tokens from the target. Raises ModelError if its grammar failed on the way."""
         if self.guide is not None and self.guide.fault is not None:
             raise self.guide.fault
         self.verified.grow(tokens)
@@ -82,13 +82,13 @@ class VllmSession:
         return self.answer
 
     def begin(self, arrived_s: float) -> None:
-        """Work on something new begins, which came at `arrived_s`."""
+        """Start timing new work, which arrived at `arrived_s`."""
         self.began_s = arrived_s
         self.worked_s = 0.0
         self.batch = 1
 
     def next_draft(self, on_out: Callable[[SessionTask], None]) -> None:
-        """Take up what waits, until a draft is to be judged. Raises ProtocolError for what cannot be done."""
+        """Take up waiting tasks until there is a draft to judge. Raises ProtocolError for an impossible task."""
         while self.draft is None and len(self.tasks):
             task, taken = self.tasks.get()
             for one in taken:
@@ -103,16 +103,16 @@ class VllmSession:
         if isinstance(message, AloneUp):
             self.go_alone(message.speculate)
             return
-        self.alone = False  # a draft ends the cloud's going on alone
+        self.alone = False  # a draft from the edge ends decoding without drafts
         if not isinstance(message, DraftUp):
             raise ProtocolError("rejection sampling was not agreed on when the session was opened")
         if message.epoch < answer.epoch:
-            return  # it assumed what a verdict has broken since: the edge expects no answer
+            return  # it builds on a draft that was rejected since: the edge expects no verdict
         answer.check(message)
         self.draft = message
 
     def go_alone(self, speculate: int) -> None:
-        """Stream from here on, until a draft comes or the answer ends. Raises ProtocolError."""
+        """Stream without drafts from here on, until a draft comes or the answer ends. Raises ProtocolError."""
         if speculate:
             raise ProtocolError(
                 "this verifier has no draft model: its engine is vLLM, use ar, or --engine own"
@@ -121,7 +121,7 @@ class VllmSession:
         self.told = len(self.verified.ids)
 
     def reply(self, now: float) -> Down | None:
-        """What can be answered by now, if anything; `use` counts it."""
+        """The reply that is ready by now, if any; `use` counts it."""
         answer = self.verified
         work, wait = self._times(now)
         if not self.opened:
@@ -153,7 +153,7 @@ class VllmSession:
         return None
 
     def _times(self, now: float) -> tuple[int, int]:
-        """Microseconds in forwards, and of waiting before and between."""
+        """Microseconds in forward passes, and of waiting before and between them."""
         work = int(self.worked_s * 1e6)
         return work, max(0, int((now - self.began_s) * 1e6) - work)
 
@@ -163,18 +163,18 @@ class VllmSession:
 
 
 def options_of(message: Open, grammars: bool = True) -> GenerationOptions:
-    """Its options. Raises ProtocolError for what this engine does not do."""
+    """The options of a session. Raises ProtocolError for options that this engine does not support."""
     options = sampling_from_wire(message.sampling)
     if Recovery(message.recovery) is not Recovery.NOISE or message.pending:
         raise ProtocolError(
-            "this verifier's engine, vLLM, does no rejection sampling: use sd, or --engine own"
+            "this verifier's engine, vLLM, does not support rejection sampling: use sd, or --engine own"
         )
     if message.front_layers:
         raise ProtocolError(
-            "this verifier's engine, vLLM, runs no upper layers alone: use sd, or --engine own"
+            "this verifier's engine, vLLM, does not support a layer split: use sd, or --engine own"
         )
     if options.grammar and not grammars:
         raise ProtocolError(
-            "this verifier's engine, vLLM on several GPUs, follows no grammars: ask without one, or --engine own"
+            "this verifier's engine, vLLM on several GPUs, has no grammars: leave the grammar out, or use --engine own"
         )
     return options

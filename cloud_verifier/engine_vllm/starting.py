@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a server's settings to an engine on vLLM; what it cannot do is refused before anything large is loaded."""
+"""Starts vLLM from a server's settings; unsupported settings are refused before anything large is loaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cloud_verifier.logs import EventLog
 from specdec.models.threads import set_threads
 
 _KV_BYTES_ON_A_CPU = 4 << 30
-"""vLLM takes its cache whole when it starts: on a CPU not more than this, unless configured otherwise."""
+"""vLLM allocates its whole cache at start; this bounds it on a CPU, unless configured otherwise."""
 
 
 def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
@@ -30,14 +30,14 @@ def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
     workers = config.tensor_parallel
     check_room(workers, torch.cuda.device_count(), len(os.sched_getaffinity(0)))
     target = VllmTarget(config.model, config.pixels)
-    with suppress(Exception):  # whatever the library raises at a model that vLLM alone can make: torch's choice stays
+    with suppress(Exception):  # transformers may fail on a model that only vLLM supports: torch's thread count stays
         set_threads(config.threads, target)
     free = free_bytes(target.device)
     on_cpu = target.device.type == "cpu"
     kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free) * (1 if on_cpu else workers)  # free: of one GPU
     if on_cpu and not config.kv_gb:
         kv_bytes = min(kv_bytes, _KV_BYTES_ON_A_CPU)
-    # Our own engine's default is for models that are small; vLLM's is what it was made for.
+    # Our own engine's default suits small models; vLLM has its own default.
     rows = CoreSettings.rows if config.forward_rows == Policy.rows else config.forward_rows
     images = max(1, config.max_images)
     settings = CoreSettings(kv_bytes, config.max_sessions, rows, config.dtype, config.share != "none", images, workers)
@@ -47,7 +47,7 @@ def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
 
 
 def refuse_what_is_not_done(config: ServerConfig) -> None:
-    """Raise VerifierError for settings that mean something to our own engine alone."""
+    """Raise VerifierError for settings that only our own engine supports."""
     asked = {
         "--quantize": config.quantize != "none",
         "--draft-model": bool(config.draft_model),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of vLLM's target without its weights: its tokenizer, its context, how it sizes pictures."""
+"""What we know about vLLM's target without its weights: tokenizer, context length and picture sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specdec.models.loading import eos_ids, load_tokenizer, read_config
 
 
 class VllmTarget(LoadedModel):
-    """A target whose forwards are vLLM's: checks prompts and prepares pictures, and has no sessions of its own."""
+    """A target that runs on vLLM: it checks prompts and prepares pictures, and opens no sessions itself."""
 
     def __init__(self, path: str, pixels: int = 0) -> None:
         """path: a Hugging Face folder or hub id. pixels: as in `load_model`. Raises ModelError."""
@@ -40,11 +40,11 @@ class VllmTarget(LoadedModel):
         )
         pad_id = config.image_token_id if sees else None
         self._stand_on(runner, tokenizer, path, eos_ids(told, tokenizer), preparer, pad_id)
-        self._no_pictures = "on vLLM only models of the Qwen2-VL kind do here"
+        self._no_pictures = "on vLLM only models of the Qwen2-VL family do"
 
     @cached_property
     def parameter_count(self) -> int:
-        """Numbers the model is made of, by its configuration; its head is left out."""
+        """Number of parameters according to the configuration, without the head."""
         from transformers import AutoModel
 
         with torch.device("meta"):
@@ -52,20 +52,20 @@ class VllmTarget(LoadedModel):
 
     @cached_property
     def weights_digest(self) -> bytes:
-        """By its files: the weights lie in vLLM's processes."""
+        """Digest of its files: the weights themselves are in vLLM's processes."""
         return files_digest(Path(self.path))
 
     @property
     def picture_merge(self) -> int:
-        """Patches of a picture that become a token, each way; 1 where it takes none."""
+        """Patches along each axis that become one token; 1 if it takes no pictures."""
         return self._preparer.merge if isinstance(self._preparer, ImagePreparer) else 1
 
     def _refuse_library(self) -> Any:
-        raise ModelError(f"{self.name} runs on vLLM, where the library generates nothing")
+        raise ModelError(f"{self.name} runs on vLLM: transformers cannot generate with it")
 
 
 def _generation_config(path: str) -> Any:
-    """The library's, or an empty one where a model comes without."""
+    """The generation config of a model, or an empty one if it has none."""
     from transformers import GenerationConfig
 
     try:

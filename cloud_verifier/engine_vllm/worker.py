@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vLLM's worker is taught: tokens are picked as everywhere in this house, by shared noise and our processors.
+"""Extends vLLM's worker to pick tokens as specdec does, with shared noise and our logits processors.
 
-Loaded by vLLM by name, as an extension of its worker. Rows of all requests are picked in one call (`picking`).
+vLLM loads it by name. The rows of all requests are picked in one call (`picking`).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from cloud_verifier.engine_vllm.picking import Rules, WantedRows, accepted_and_n
 from specdec.options import GenerationOptions
 
 EXTRA = "specnav"
-"""Under this name a request carries what it is picked by."""
+"""Key in `extra_args` under which a request carries its Rules."""
 
 
 class PickingWorker:
-    """Methods that vLLM's worker gets; called through `collective_rpc`, as it may be another process."""
+    """Methods added to vLLM's worker; called through `collective_rpc`, because it may be another process."""
 
     def what_is_missing(self) -> str:
-        """What is not as expected here, in a line; "" for nothing."""
+        """One line about expected fields that are missing here; "" if none."""
         return missing_in(self.model_runner)  # type: ignore[attr-defined]
 
     def leave_interrupts(self) -> None:
-        """For a process of its own: Ctrl-C is the verifier's, which ends this one with itself."""
+        """Ignore Ctrl-C in a worker process: the verifier handles it and ends this process with itself."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def pick_as_specdec(self, vocab_size: int, eos_ids: Sequence[int]) -> None:
-        """From now on. vocab_size: ids beyond are padding."""
+        """Replace vLLM's samplers by ours. vocab_size: ids at or above it are padding."""
         runner: Any = self.model_runner  # type: ignore[attr-defined]
         picks = _Picks(runner, vocab_size, tuple(eos_ids))
         runner.sampler.forward = picks.plain
@@ -43,7 +43,7 @@ class PickingWorker:
 
 
 class _Picks:
-    """Stands in for the samplers of one model runner."""
+    """Replaces the samplers of one model runner."""
 
     def __init__(self, runner: Any, vocab_size: int, eos_ids: tuple[int, ...]) -> None:
         self._runner = runner
@@ -57,7 +57,7 @@ class _Picks:
         return SamplerOutput(sampled_token_ids=picks[:, None].to(torch.int32), logprobs_tensors=None)
 
     def drafted(self, metadata: Any, draft_probs: Any, logits: Tensor, sampling_metadata: Any) -> Any:
-        """A step with drafts: a request's rows stand together, one more than it has draft tokens."""
+        """A step with drafts: each request has consecutive rows, one more than draft tokens."""
         counts = metadata.num_draft_tokens
         picks = self._pick(logits, counts)
         kept = accepted_and_next(picks, metadata.draft_token_ids, counts)
@@ -65,7 +65,7 @@ class _Picks:
 
     def _pick(self, logits: Tensor, counts: Sequence[int]) -> Tensor:
         batch = self._runner.input_batch
-        if not batch.num_reqs or logits.shape[0] != sum(counts) + len(counts):  # vLLM tries itself out
+        if not batch.num_reqs or logits.shape[0] != sum(counts) + len(counts):  # a trial run of vLLM
             return logits[:, : self._vocab_size].argmax(dim=-1)
         wanted = []
         for index, count in enumerate(counts):
@@ -86,7 +86,7 @@ def _ids(batch: Any, index: int, known: int, count: int) -> Any:
 
 
 def batch_params(runner: Any, request: str) -> Any:
-    """What a request carries beside vLLM's own parameters."""
+    """The extra arguments of a request, besides vLLM's own parameters."""
     state = runner.requests.get(request)
     return None if state is None or state.sampling_params is None else state.sampling_params.extra_args
 

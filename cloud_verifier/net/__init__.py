@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verifier on the network: its sockets, and the table of those who are connected."""
+"""The verifier on the network: its sockets, and the table of connected clients."""

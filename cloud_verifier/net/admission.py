@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a message is met with: a task for the engine, a reply at once, or a refusal that says what is allowed.
+"""Decides about each message: a task for the engine, an immediate reply, or a refusal that states the limit.
 
-Knows who is connected, which sessions they have and what each may ask for. No sockets, no threads, no forwards: replies
-and tasks leave through functions that it is given. Belongs to the thread that owns the sockets.
+It knows the connected clients, their sessions and their limits. No sockets, threads or forward passes: replies and
+tasks leave through callbacks. Used only in the thread that owns the sockets.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ from specdec.models import LoadedModel
 from specdec.pictures.sizes import total_pixels
 
 _BETWEEN_COMPLAINTS_S = 0.2
-"""A client that sends too fast is warned no more often than this."""
+"""Least time between two warnings to a client that sends too fast."""
 _BETWEEN_LOOKS_S = 0.02
 _LOOKING = 0.05
-"""Of the time, at most, goes into looking for clients that have vanished: who flaps would otherwise fill the table."""
+"""Share of time spent looking for vanished clients, at most. Otherwise flapping clients could fill the table."""
 
 
 class _Refused(Exception):
-    """A message is refused. code: one of the ERROR_* words of the wire."""
+    """A message is refused. code: one of the wire's ERROR_* codes."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -83,8 +83,8 @@ class _Refused(Exception):
 
 @dataclass(frozen=True)
 class AdmissionCallbacks:
-    """Where things go. reply: (identity, message). submit: hand a task to the engine. full: whether a client has more
-    to read than it may have. look_for: whether clients are still connected; those that are not are forgotten. key_of:
+    """Callbacks. reply: send a message to an identity. submit: hand a task to the engine. full: whether a client has
+    too much unread output. look_for: check whether clients are still connected, and forget those that are not. key_of:
     the key that a client has shown, if any.
     """
 
@@ -96,7 +96,7 @@ class AdmissionCallbacks:
 
 
 class Admission:
-    """Takes messages one by one. closed: no new sessions."""
+    """Handles messages one by one. closed: no new sessions are accepted."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Admission:
         can: Capabilities,
         decode: Callable[[bytes], Up] = decode_up,
     ) -> None:
-        """can: what the engine can do. decode: of messages."""
+        """can: what the engine supports. decode: decodes messages."""
         self._config = config
         self._model = model
         self._log = log
@@ -117,7 +117,7 @@ class Admission:
         self._can = can
         self._decode = decode
         self._server_number = secrets.randbits(32)
-        # Worked out now: of large weights that takes seconds on a CPU, which no other client is to wait for.
+        # Computed now: for large weights it takes seconds on a CPU, and clients must not wait for it.
         self._vocabulary, self._weights = model.vocabulary_fingerprint, model.weights_digest
         self.sessions = SessionTable(config.max_sessions, config.session_timeout_s)
         self.clients = Clients(config.limits, config.session_timeout_s, clock)
@@ -133,10 +133,10 @@ class Admission:
         self._opened = 0
 
     def take(self, identity: bytes, frames: list[bytes]) -> None:
-        """Everything that one client sent at once."""
+        """Handle the frames of one message from a client."""
         client = self.clients.heard_of(identity)
         shown = self._ways.key_of(identity)
-        if shown is not client.key and shown is not None:  # its first message, whichever, or what it may has changed
+        if shown is not client.key and shown is not None:  # its first message, or its key's rights have changed
             self.clients.know(identity, shown)
         size = sum(map(len, frames))
         client.use.messages_up += 1
@@ -165,12 +165,12 @@ class Admission:
                 self._refuse(identity, getattr(message, "session", 0), refusal.code, str(refusal))
 
     def given_back(self, task: Task) -> None:
-        """A task waits for the engine no longer; from any thread."""
+        """A task has stopped waiting for the engine; from any thread."""
         if isinstance(task, OpenTask | SessionTask):
             self.ledger.give_back(task.owner, weight_of(task.message))
 
     def forget(self, key: SessionKey, reason: str) -> None:
-        """A session is over."""
+        """End a session."""
         entry = self.sessions.get(key)
         if entry is None:
             return
@@ -183,7 +183,7 @@ class Admission:
             entry.use.log.info("closed", reason=reason, **entry.use.totals(self._clock()))
 
     def forget_client(self, identity: bytes, reason: str) -> None:
-        """A client is gone, its sessions with it."""
+        """Forget a client and its sessions."""
         keys = self.sessions.of_client(identity)
         if keys:
             self.log_of(identity).warning("client_gone", reason=reason)
@@ -192,17 +192,17 @@ class Admission:
         self.clients.forget(identity)
 
     def log_of(self, identity: bytes) -> EventLog:
-        """A log about a client and its sessions, each by its id."""
+        """A log bound to a client and the ids of its sessions."""
         entries = [self.sessions.get(key) for key in self.sessions.of_client(identity)]
         ids = [entry.use.id for entry in entries if entry is not None and entry.use is not None]
         return self._log.bind(client=self.clients.name_of(identity), sessions=len(ids), session_ids=ids)
 
     def count_of(self, identity: bytes) -> int:
-        """How many sessions a client has."""
+        """Number of a client's sessions."""
         return len(self.sessions.of_client(identity))
 
     def expire(self) -> None:
-        """Forget what nothing has mentioned for long."""
+        """Forget sessions, draft parts, clients and pictures that have been silent for too long."""
         for key in self.sessions.expired(self._clock()):
             self.forget(key, "timeout")
         now_s = self._clock()
@@ -213,7 +213,7 @@ class Admission:
             self.pictures.expire()
 
     def _take(self, client: Client, message: Up, size: int) -> None:
-        """size: of the message, bytes."""
+        """size: bytes of the message."""
         identity = client.identity
         if isinstance(message, Hello):
             self._greet(client, message)
@@ -228,7 +228,7 @@ class Admission:
         entry = self.sessions.get(key)
         if entry is None:
             if not isinstance(message, Close):
-                text = "the session is not known: open it again"
+                text = "unknown session: open it again"
                 self._ways.reply(identity, ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text))
             return
         entry.last_heard = self._clock()
@@ -249,7 +249,7 @@ class Admission:
         entry: SessionEntry,
         message: DraftUp | SampledUp | More | HiddenUp | AloneUp | PartUp,
     ) -> None:
-        """Something for the engine, of a session that is open."""
+        """Hand the engine a message of an open session."""
         parts = self._parts.get(key)
         if parts is not None and parts.superseded_by(message.round):
             self._drop_parts(key, entry)
@@ -271,7 +271,7 @@ class Admission:
     def _complete(
         self, client: Client, key: SessionKey, entry: SessionEntry, message: PartUp
     ) -> DraftUp | SampledUp | None:
-        """The draft that a part completes; None where others are to come, or its session ends."""
+        """The draft that this part completes; None if more parts are to come, or if the session ends."""
         parts = self._parts.setdefault(key, DraftParts())
         self._count_waiting(client, message)
         weight = weight_of(message)
@@ -292,25 +292,25 @@ class Admission:
             return None
         if message.more:
             return None
-        for part in parts.held:  # from here on they count as one message
+        for part in parts.held:  # from now on they count as one message
             self.ledger.give_back(client.owner, weight_of(part))
         return parts.whole()
 
     def _drop_parts(self, key: SessionKey, entry: SessionEntry) -> None:
-        """What is held of a session's next draft counts for nothing."""
+        """Discard the parts held for a session's next draft."""
         parts = self._parts.get(key)
         for part in () if parts is None else parts.drop():
             self.ledger.give_back(entry.owner, weight_of(part))
 
     def _break_off(self, key: SessionKey, why: str) -> None:
-        """A draft can never be complete: its session ends, and the edge opens it again with what is verified."""
+        """End a session whose draft can never be completed; the edge opens it again with its verified tokens."""
         self._refuse(key[0], key[1], ERROR_UNKNOWN_SESSION, f"{why}: open the session again")
         self.forget(key, "parts")
 
     def _open(self, client: Client, message: Open, size: int) -> None:
         identity, session = client.identity, message.session
         key = (identity, session)
-        self.forget(key, "opened again")  # whatever waits of it never runs
+        self.forget(key, "opened again")  # its waiting tasks never run
         limits, told = client.limits, message
         self._check_room(client, message)
         try:
@@ -320,7 +320,7 @@ class Admission:
                 self._ways.reply(identity, ErrorDown(session, ERROR_PICTURES, text, missing))
                 return
             message = msgspec.structs.replace(told, images=images)
-            # From here on a picture that was named counts in all as one that was sent.
+            # From now on a named picture counts like one that was sent.
             named = weight_of(message) - weight_of(told)
             client.bucket.owe(units_of(named) - 1)
             self._check_size(message, limits, size + named)
@@ -344,12 +344,12 @@ class Admission:
         self._ways.submit(OpenTask(key, message, now, client.rank, client.owner, scope, use))
 
     def _check_room(self, client: Client, message: Open) -> None:
-        """Raise _Refused where no session, or none of this client or of this target, may be opened now."""
+        """Raise _Refused if no session, or none of this client or target, can be opened now."""
         if self.closed:
             text = "the verifier is shutting down and accepts no new sessions: try again later, or use another one"
             raise _Refused(ERROR_BUSY, text)
         if message.weights and message.weights != self._weights:
-            raise _Refused(ERROR_TARGET, "the answer is of another target than this verifier's: greet it again")
+            raise _Refused(ERROR_TARGET, "the answer was made by another target than this verifier's: connect again")
         mine, most = self.sessions.owned_by(client.owner), client.limits.sessions
         if mine >= most:
             text = f"you have {mine} sessions and {most} are allowed: close one, or try again later"
@@ -361,14 +361,14 @@ class Admission:
             raise _Refused(ERROR_BUSY, text)
 
     def _scope_of(self, client: Client, message: Open) -> bytes:
-        """Who finds by the time it takes which prompts others have asked is of the same scope."""
+        """The scope within which prompts are shared: response times reveal earlier prompts only within one scope."""
         if self._config.share != "key":
             return b""
         within = message.scope.encode()
         return blake2b(within, digest_size=16, key=client.name.encode()).digest() if within else client.name.encode()
 
     def _new_use(self, client: Client, message: Open, size: int) -> SessionUse:
-        """A session begins. The number that its client gives it stays private: its id is unique."""
+        """Statistics and log of a new session. Its id is unique, unlike the number that its client gave it."""
         self._opened += 1
         client.use.opened += 1
         client.use.sessions += 1
@@ -378,8 +378,10 @@ class Admission:
         return SessionUse(number, log, client.use, self._clock(), bytes_up=size)
 
     def _check_size(self, message: Open, limits: Limits, size: int) -> None:
-        """Raise _Refused, with what is allowed, for a prompt that is too large, by headers alone. size: of the message,
-        named pictures included. Raises ModelError for what is not a picture that this model takes.
+        """Check a prompt's size by its headers alone. size: bytes of the message, named pictures included.
+
+        Raises _Refused, stating the limit, for a prompt that is too large, and ModelError for data that is not a
+        picture this model takes.
         """
         most = self._most_bytes
         if size > most:
@@ -400,9 +402,9 @@ class Admission:
             raise _Refused(ERROR_TOO_LARGE, text)
 
     def _count_waiting(self, client: Client, message: Up) -> None:
-        """Count a message that is to wait for the engine. Raises _Refused where it may not."""
+        """Count a message that is about to wait for the engine. Raises _Refused if it may not wait."""
         if self._ways.full(client.identity):
-            raise _Refused(ERROR_BUSY, "you do not read what is sent to you: read it, then try again")
+            raise _Refused(ERROR_BUSY, "you are not reading replies: read them, then try again")
         if text := self.ledger.charge(client.owner, weight_of(message), client.limits):
             raise _Refused(ERROR_BUSY, text)
 
@@ -410,7 +412,7 @@ class Admission:
         identity = client.identity
         if hello.version != PROTOCOL_VERSION:
             text = (
-                f"the verifier speaks version {PROTOCOL_VERSION} of the protocol and the edge version "
+                f"the verifier speaks protocol version {PROTOCOL_VERSION} and the edge version "
                 f"{hello.version}: install the same release on both sides"
             )
             self._log.warning("version_mismatch", theirs=hello.version, ours=PROTOCOL_VERSION)
@@ -421,7 +423,7 @@ class Admission:
         if before is not None:
             client.use.reconnects += 1
             self.log_of(before).info("resumed", client=client.name)
-            for key in self.sessions.of_client(before):  # nothing speaks for them any more
+            for key in self.sessions.of_client(before):  # their connection is gone
                 self.forget(key, "resumed")
         self._ways.reply(identity, self._welcome(self.clients.heard_of(identity)))
 
@@ -467,7 +469,7 @@ class Admission:
         self._refuse(client.identity, 0, ERROR_BUSY, text)
 
     def _refuse(self, identity: bytes, session: int, code: str, text: str) -> None:
-        """Say no. The words of logs are the codes."""
+        """Refuse a message. Log events are named by the error code."""
         self.clients.use_of(identity).refused[code] += 1
         entry = self.sessions.get((identity, session))
         if entry is not None and entry.use is not None:
@@ -477,7 +479,7 @@ class Admission:
         self._ways.reply(identity, ErrorDown(session, code, text[:1900]))
 
     def _look_for_the_silent(self) -> None:
-        """The table is full: who has no connection any more need not be in it."""
+        """The table is full: remove clients that are no longer connected."""
         began = self._clock()
         if began < self._next_look_s:
             return

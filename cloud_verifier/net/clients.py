@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is connected, which sessions are open, and what waits to be read: tables of the thread that owns the sockets.
+"""Tables of connected clients, open sessions and unsent replies, for the thread that owns the sockets.
 
-A client is known by the identity of its connection, and by the token that it shows when it comes again; its bounds and
-how fast it talks are kept with it. A session is known, full, or forgotten; no models are held here. A client that does
-not read holds up only itself: once more waits for it than it may have, its sessions stand still until it has
-read.
+A client is known by the identity of its connection, and by the token that it shows when it reconnects. Its bounds and
+its message rate are kept with it. No models are held here. A client that does not read delays only itself: once more
+replies wait for it than allowed, its sessions pause until it has read.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from cloud_verifier.security.records import DEFAULT_CLASS, ClientKey
 from specdec.link.wire import TOKEN_BYTES
 
 MOST_CLIENTS = 10_000
-"""Clients without sessions that are remembered; who connects with a new identity each time fills no memory."""
+"""Clients without sessions that are remembered, so that connecting with ever new identities cannot fill memory."""
 
 
 @dataclass
 class Client:
-    """One edge. token: the secret by which it is known again. told: when it was last warned that it sends too fast.
+    """One edge. token: the secret that identifies it after a reconnect. told: when it was last warned about its rate.
 
-    key: what it has shown, None without keys. All connections of one key share its bucket, its use, and what is
-    counted by owner.
+    key: the key that it has shown, None without keys. All connections of one key share its bucket, its use and its
+    limits.
     """
 
     identity: bytes
@@ -43,27 +42,27 @@ class Client:
 
     @property
     def name(self) -> str:
-        """Of its key, "" without keys."""
+        """The name of its key, "" without keys."""
         return "" if self.key is None else self.key.name
 
     @property
     def rank(self) -> int:
-        """Of its class, 0 is served first."""
+        """Rank of its class; 0 is served first."""
         return (DEFAULT_CLASS if self.key is None else self.key.client_class).rank
 
     @property
     def owner(self) -> bytes:
-        """By whom it is counted what may be had: the key, or without keys the connection."""
+        """The unit that limits count against: its key, or its connection without keys."""
         return self.name.encode() or self.identity
 
     @property
     def lasting(self) -> bytes:
-        """Whose pictures are kept: the key's, or without keys those of who shows the token."""
+        """The unit that pictures are kept for: its key, or its token without keys."""
         return b"key " + self.name.encode() if self.name else b"token " + self.token
 
 
 class Clients:
-    """Clients by identity and by token, the one last heard of at the end."""
+    """Clients by identity and by token, ordered by when they were last heard."""
 
     def __init__(
         self,
@@ -72,7 +71,9 @@ class Clients:
         clock: Callable[[], float],
         new_token: Callable[[], bytes] = lambda: secrets.token_bytes(TOKEN_BYTES),
     ) -> None:
-        """limits: of every client that has none of its own. timeout_s: who is silent for this long is forgotten."""
+        """limits: of clients without their own. timeout_s: silent clients without sessions are forgotten after
+        this.
+        """
         self._limits = limits
         self._timeout_s = timeout_s
         self._clock = clock
@@ -87,7 +88,7 @@ class Clients:
         return len(self._clients)
 
     def heard_of(self, identity: bytes) -> Client:
-        """The client of a connection; one that was not known is made."""
+        """The client of a connection, created if unknown; updates when it was last heard."""
         now = self._clock()
         client = self._clients.pop(identity, None)
         if client is None:
@@ -99,26 +100,26 @@ class Clients:
         return client
 
     def limits_of(self, identity: bytes) -> Limits:
-        """The bounds of a client, known or not."""
+        """The bounds of a client, which may be unknown."""
         client = self._clients.get(identity)
         return self._limits if client is None else client.limits
 
     def name_of(self, identity: bytes) -> str:
-        """The name of a client's key; "" where it has none."""
+        """The name of a client's key; "" without one."""
         client = self._clients.get(identity)
         return "" if client is None else client.name
 
     def use_of(self, identity: bytes) -> ClientUse:
-        """Where it is counted what a client uses, known or not."""
+        """The statistics of a client, which may be unknown."""
         client = self._clients.get(identity)
         return self._anonymous if client is None else client.use
 
     def uses(self) -> list[ClientUse]:
-        """What all clients have used that ever came; from any thread."""
+        """Statistics of all clients since the start; from any thread."""
         return [self._anonymous, *self._uses.copy().values()]
 
     def know(self, identity: bytes, key: ClientKey) -> None:
-        """Whose key a client has shown: its name, its class and its bounds hold from now on."""
+        """Record the key that a client has shown: its name, class and bounds apply from now on."""
         client = self.heard_of(identity)
         client.key = key
         limits = key.quota.within(self._limits)
@@ -132,10 +133,10 @@ class Clients:
         client.use = self._uses[key.name]
 
     def resume(self, identity: bytes, token: bytes) -> bytes | None:
-        """A client shows its previous token: it is the same one under a new identity.
+        """Give a reconnected client, which shows its previous token, its record back under the new identity.
 
-        Returns the previous identity, whose sessions nothing speaks for any more; None where the token is not known,
-        is the client's own, or was given to the holder of another key.
+        Returns the previous identity, whose sessions no connection serves any more. Returns None if the token is
+        unknown, is the client's own, or was given to the holder of another key.
         """
         before = self._identities.get(token)
         if before is None or before == identity or self.name_of(before) != self.name_of(identity):
@@ -148,13 +149,13 @@ class Clients:
         return before
 
     def forget(self, identity: bytes) -> None:
-        """A client is gone."""
+        """Remove a client that has gone."""
         client = self._clients.pop(identity, None)
         if client is not None:
             self._identities.pop(client.token, None)
 
     def expire(self, has_sessions: Callable[[bytes], bool]) -> None:
-        """Forget who has no sessions and was silent for long, or is one of too many."""
+        """Forget clients without sessions that were silent for too long, or exceed MOST_CLIENTS."""
         now = self._clock()
         kept: list[bytes] = []
         for identity, client in self._clients.items():
@@ -171,8 +172,8 @@ WORKING_S = 5.0
 
 @dataclass
 class SessionEntry:
-    """owner: whose it is. received, answered: highest round in and out. streamed: how long the answer was when tokens
-    last left. worked_s: when the engine last said something. use: what it has used; None: no caller asks.
+    """owner: who it counts against. received, answered: highest round received and answered. streamed: length of the
+    answer when tokens were last sent. worked_s: time of the engine's last reply. use: statistics; None: not counted.
     """
 
     last_heard: float
@@ -185,7 +186,7 @@ class SessionEntry:
 
 
 class SessionTable:
-    """Sessions by key, with a limit and a time-out."""
+    """Sessions by key, with a maximum number and a timeout."""
 
     def __init__(self, max_sessions: int, timeout_s: float) -> None:
         self._max_sessions = max_sessions
@@ -198,8 +199,8 @@ class SessionTable:
         return len(self._entries)
 
     def add(self, key: SessionKey, now: float, owner: bytes = b"", use: SessionUse | None = None) -> bool:
-        """Open a session (again); False if the table is full. owner: who has it, the client unless configured
-        otherwise.
+        """Open a session, or reopen it; False if the table is full. owner: who it counts against; default: the
+        client.
         """
         self.remove(key)
         if self.is_full:
@@ -211,12 +212,12 @@ class SessionTable:
         return True
 
     def owned_by(self, owner: bytes) -> int:
-        """How many sessions an owner has, over all its connections."""
+        """Number of an owner's sessions, over all its connections."""
         return self._owned[owner]
 
     @property
     def is_full(self) -> bool:
-        """True where no further session may be opened."""
+        """True if no further session can be opened."""
         return len(self._entries) >= self._max_sessions
 
     def get(self, key: SessionKey) -> SessionEntry | None:
@@ -245,7 +246,7 @@ class SessionTable:
         return sorted(self._of_client.get(identity, ()))
 
     def working(self, now: float) -> int:
-        """Sessions that the engine works for, or has within WORKING_S; from any thread."""
+        """Sessions that the engine works on, or has worked on within WORKING_S; from any thread."""
         entries = list(self._entries.values())
         return sum(one.received > one.answered or now - one.worked_s < WORKING_S for one in entries)
 
@@ -254,7 +255,7 @@ class SessionTable:
         return {identity for identity, _ in self._entries}
 
     def expired(self, now: float) -> list[SessionKey]:
-        """Sessions nothing mentioned for longer than the time-out."""
+        """Sessions that were silent for longer than the timeout."""
         return [key for key, entry in self._entries.items() if now - entry.last_heard > self._timeout_s]
 
     def next_expiry(self) -> float | None:
@@ -265,18 +266,18 @@ class SessionTable:
 
 
 RETRY_S = 0.02
-"""ZeroMQ does not report when one of many clients has read: it is tried so often."""
+"""ZeroMQ does not report when one of many clients has read, so sending is retried this often."""
 _OVERHEAD = 100
-"""Bytes that a waiting reply takes beside its own."""
+"""Bytes that a waiting reply takes besides its payload."""
 _OVERFLOW = 2
-"""Replies that no caller needs are dropped beyond this many times what a client may have."""
+"""Optional replies are dropped once this many times a client's limit wait for it."""
 
 Send = Callable[[bytes, bytes], bool]
-"""Hands one reply to ZeroMQ: (identity, payload) -> whether it took it. Raises ClientGone."""
+"""Hands one reply to ZeroMQ: (identity, payload) -> whether ZeroMQ took it. Raises ClientGone."""
 
 
 class ClientGone(Exception):
-    """The client has no connection any more."""
+    """The client is no longer connected."""
 
 
 @dataclass
@@ -288,12 +289,14 @@ class _Waiting:
 
 
 class Outbox:
-    """Replies by client, in order. Times are seconds of the clock."""
+    """Unsent replies by client, in order. Times are in seconds of the clock."""
 
     def __init__(
         self, send: Send, on_full: Callable[[bytes, bool], None], clock: Callable[[], float]
     ) -> None:
-        """on_full: called with (identity, True) when too much waits for a client, with False when it has read."""
+        """on_full: called with (identity, True) when too much waits for a client, and with False when it has
+        read it.
+        """
         self._send = send
         self._on_full = on_full
         self._clock = clock
@@ -303,7 +306,7 @@ class Outbox:
         return len(self._waiting)
 
     def put(self, identity: bytes, payload: bytes, limit: int, needed: bool) -> None:
-        """Send a reply now or later. limit: bytes that may wait for this client. needed: it is never dropped.
+        """Send a reply now or later. limit: bytes that may wait for this client. needed: never drop it.
 
         Raises ClientGone.
         """
@@ -321,12 +324,12 @@ class Outbox:
             self._on_full(identity, True)
 
     def full(self, identity: bytes) -> bool:
-        """Whether more waits for a client than it may have."""
+        """Whether more than allowed waits for a client."""
         waiting = self._waiting.get(identity)
         return waiting is not None and waiting.full
 
     def flush(self) -> list[bytes]:
-        """Hand over what is taken by now; returns the clients that are gone."""
+        """Send what ZeroMQ takes by now; returns the clients that are gone."""
         gone = []
         for identity, waiting in list(self._waiting.items()):
             try:
@@ -348,7 +351,7 @@ class Outbox:
         return [identity for identity, one in self._waiting.items() if now - one.since_s > timeout_s]
 
     def drop(self, identity: bytes) -> None:
-        """A client is gone, with what waits for it."""
+        """Discard the replies of a client that has gone."""
         waiting = self._waiting.pop(identity, None)
         if waiting is not None and waiting.full:
             self._on_full(identity, False)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of drafts, put together again: the engine only ever sees whole drafts.
+"""Reassembles drafts that arrive in parts, so that the engine only sees whole drafts.
 
-One object per session. Parts come in the order in which they left, or something is wrong: a part that comes twice is
-ignored, a gap means that the draft can never be complete. No sockets and no clock; the time comes as an argument.
+There is one object per session. Parts must arrive in the order in which they were sent: a repeated part is ignored, and
+a gap means that the draft can never be complete. No sockets and no clock; the time comes as an argument.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from specdec.errors import ProtocolError
 from specdec.link.wire import DraftUp, PartUp, SampledUp
 
 MOST_PARTS = 16
-"""Parts of one draft."""
+"""Most parts of one draft."""
 PATIENCE_S = 60.0
-"""A draft whose next part does not come within this time never becomes whole."""
+"""A draft is given up if its next part does not arrive within this time."""
 
 
 class PartTwice(ProtocolError):
-    """A part, or the draft that it belongs to, has come already: ignore it."""
+    """The part, or its whole draft, has arrived before: ignore it."""
 
 
 class PartsTooLarge(ProtocolError):
-    """The draft is more than the client may send. It is dropped, and what still comes of it is ignored."""
+    """The draft exceeds what the client may send. It is dropped, and its remaining parts are ignored."""
 
 
 class PartsBroken(ProtocolError):
-    """A part is missing, or does not go with those before: the draft can never be complete."""
+    """A part is missing or does not fit the earlier ones: the draft can never be complete."""
 
 
 class DraftParts:
-    """The draft of one session that is coming in parts. held: its parts so far."""
+    """The draft of one session that is arriving in parts. held: its parts so far."""
 
     def __init__(self) -> None:
         self.held: list[DraftUp | SampledUp] = []
@@ -41,22 +41,22 @@ class DraftParts:
         self._came_s = 0.0
 
     def drop(self) -> Sequence[DraftUp | SampledUp]:
-        """Hold nothing any more; returns what was held."""
+        """Discard the held parts and return them."""
         held, self.held = self.held, []
         return held
 
     def superseded_by(self, round_: int) -> bool:
-        """Whether a message of this round means that the draft that is held will not be completed."""
+        """Whether a message of this round means that the held draft will never be completed."""
         return bool(self.held) and round_ > self.held[0].round
 
     def is_late(self, now_s: float) -> bool:
-        """Whether the rest of a draft has not come in time."""
+        """Whether the next part of a draft is overdue."""
         return bool(self.held) and now_s - self._came_s > PATIENCE_S
 
     def add(self, part: PartUp, now_s: float, most_tokens: int, most_bytes: int) -> None:
-        """Hold one more part. most_tokens, most_bytes: of the whole draft.
+        """Add a part. most_tokens, most_bytes: bounds on the whole draft.
 
-        Raises PartTwice, PartsTooLarge or PartsBroken, with one line that says what is wrong.
+        Raises PartTwice, PartsTooLarge or PartsBroken, with one line of reason.
         """
         draft, place, held = part.draft, part.part, self.held
         if draft.round <= self._done:
@@ -66,9 +66,7 @@ class DraftParts:
         if place != len(held):
             raise PartsBroken(f"part {place} of draft {draft.round} came where part {len(held)} was due")
         if held and not _follows(held, draft):
-            raise PartsBroken(
-                f"part {place} of draft {draft.round} does not go on where part {place - 1} ended"
-            )
+            raise PartsBroken(f"part {place} of draft {draft.round} does not continue part {place - 1}")
         if isinstance(draft, DraftUp) and draft.parents is not None:
             raise PartsBroken(f"part {place} of draft {draft.round} is a tree: only chains come in parts")
         tokens = len(draft.ids) + sum(len(one.ids) for one in held)
@@ -87,7 +85,7 @@ class DraftParts:
         self._came_s = now_s
 
     def whole(self) -> DraftUp | SampledUp:
-        """The parts as one draft, as it is judged; nothing is held any more. What is traced is the last part."""
+        """Join the held parts into one draft and release them. The trace context is the last part's."""
         held = self.drop()
         first, last = held[0], held[-1]
         self._done = first.round

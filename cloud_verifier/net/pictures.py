@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures that clients may name instead of sending them again, each client its own.
+"""Pictures that clients may name instead of sending them again, separately for each client.
 
-Knowing a digest does not show that a client has the picture, and whether another client has sent it
-stays private: a name is looked up among the pictures of its own client only. Belongs to the thread that owns the
-sockets.
+A name is looked up only among the client's own pictures. Knowing a digest does not prove that a client has the picture,
+and whether another client has sent it stays private. Used only in the thread that owns the sockets.
 """
 
 from __future__ import annotations
@@ -19,40 +18,44 @@ from specdec.link.wire import Picture
 
 @dataclass
 class _ClientPictures:
-    """Of one client. pictures: by digest, what was used longest ago first."""
+    """One client's pictures, by digest, least recently used first."""
 
     pictures: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
     bytes: int = 0
     used_s: float = 0.0
 
     def forget_one(self) -> int:
-        """The one that was used longest ago goes; returns how many bytes that are."""
+        """Forget the least recently used picture; returns its bytes."""
         size = kept_bytes(self.pictures.popitem(last=False)[1])
         self.bytes -= size
         return size
 
 
 class PictureCache:
-    """Encoded pictures by client and digest, within this many bytes. bytes: of all. named, missing: pictures so far."""
+    """Encoded pictures by client and digest. bytes: in use. named, missing: pictures that were named, and not
+    found.
+    """
 
     def __init__(self, most_bytes: int, timeout_s: float, clock: Callable[[], float]) -> None:
-        """most_bytes: of all clients together. timeout_s: who names and sends none for this long has none any more."""
+        """most_bytes: for all clients together. timeout_s: pictures of a client are dropped when unused for
+        this long.
+        """
         self._most_bytes = most_bytes
         self._timeout_s = timeout_s
         self._clock = clock
-        self._clients: OrderedDict[bytes, _ClientPictures] = OrderedDict()  # who came longest ago first
+        self._clients: OrderedDict[bytes, _ClientPictures] = OrderedDict()  # least recently used first
         self.bytes = 0
         self.named = 0
         self.missing = 0
 
     def look_up(self, client: bytes, images: Sequence[bytes | Picture]) -> tuple[list[bytes], list[int]]:
-        """The images of a message with their contents, and which of them are missing, counted from 0.
+        """The contents of a message's images, and the indices of those that are missing.
 
-        Raises ProtocolError for contents that are not what their digest says.
+        Raises ProtocolError for contents that do not match their digest.
         """
         sent = {one.digest: one.data for one in images if isinstance(one, Picture) and one.data}
         if any(digest_of(data) != digest for digest, data in sent.items()):
-            raise ProtocolError("an image is not what its digest says")
+            raise ProtocolError("an image does not match its digest")
         kept = self._clients.get(client, _ClientPictures()).pictures
         found: list[bytes] = []
         missing: list[int] = []
@@ -72,8 +75,8 @@ class PictureCache:
     def keep(
         self, client: bytes, images: Sequence[bytes | Picture], found: Sequence[bytes], most: int
     ) -> None:
-        """Keep what a client wants to be kept, and what it has named. found: their contents. most: bytes of the
-        client's.
+        """Keep the images that a client sent for keeping or named. found: their contents. most: bound on this client's
+        bytes.
         """
         wanted = [
             (one.digest, data) for one, data in zip(images, found, strict=True) if isinstance(one, Picture)
@@ -102,7 +105,7 @@ class PictureCache:
             del self._clients[client]
 
     def expire(self) -> None:
-        """Forget the pictures of those who have not come for long."""
+        """Forget the pictures of clients that have not used them for long."""
         while self._clients:
             client, kept = next(iter(self._clients.items()))
             if self._clock() - kept.used_s <= self._timeout_s:

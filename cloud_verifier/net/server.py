@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server: one thread for the sockets, one for the model, joined by a queue and an in-process socket.
+"""The server: one thread for the sockets and one for the model, connected by a queue and an in-process socket.
 
-The socket thread answers heartbeats and refuses bad messages at once, also while a forward is running. It
-never touches the model, and no lock is held over a forward. Where forwards take no longer than handing them to
-another thread and back (`inline`), the socket thread runs them itself, one between two looks at the sockets.
+The socket thread answers heartbeats and refuses bad messages immediately, even during a forward pass. It never touches
+the model, and no lock is held during a forward pass. If a forward pass takes no longer than a switch between threads
+(`inline`), the socket thread runs the passes itself, one between two polls of the sockets.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ from specdec.tracing import Tracing
 
 _READ_AT_ONCE = 64
 _BYTES_AT_ONCE = 1 << 20
-"""Messages that are read before replies get their turn."""
+"""Messages, and their bytes, that are read before replies get their turn."""
 _MESSAGES_ON_THEIR_WAY = 4
-"""Of the largest kind, of all clients together, that may be half-read at a time."""
+"""Number of messages of the largest size that may be half received at a time, over all clients."""
 _LEAST_CONNECTIONS_OF_KEY = 64
 _LAST_FORWARD_S = 2.0
-"""The forward that runs at the end may take so long; the process ends without it."""
+"""Time that the last forward pass may take at shutdown; the process then ends without it."""
 _STOP = b"stop"
 _WAKE = b"wake"
 _DRAIN = b"drain"
 _REPLY = b"reply"
-"""Events for the thread of the sockets; behind each _REPLY a record waits in the queue."""
+"""Events for the socket thread; each _REPLY announces one record in the queue."""
 
 
 @dataclass(frozen=True)
 class _Reply:
-    """What the engine says in a session. payload: the message, encoded. over: the session is."""
+    """A reply of the engine. payload: the encoded message. over: whether the session is over."""
 
     key: SessionKey
     message: Down
@@ -84,8 +84,7 @@ class _Reply:
 class Server:
     """A verifier with its socket bound; `run()` serves until `stop()`, which any thread may call.
 
-    failed: why its engine could not go on, so that `run()` has returned; "" otherwise. meter: what the machine's
-    sensors report its energy.
+    failed: why the engine could not continue, which ended `run()`; "" otherwise. meter: measures the machine's energy.
     """
 
     def __init__(
@@ -98,10 +97,12 @@ class Server:
         inline: bool = False,
         tracing: Tracing | None = None,
     ) -> None:
-        """Bind the socket. model: the target, or what reports it. make_engine: None: our own, with that model.
-        inline: run forwards in the socket's thread. tracing: where spans go; None: no tracing.
+        """Bind the socket.
 
-        Raises VerifierError when the address or the keys cannot be used.
+        model: the target, or an object with its metadata. make_engine: None: our own engine with that model. inline:
+        run forward passes in the socket thread. tracing: where spans go; None: no tracing.
+
+        Raises VerifierError if the address or the keys cannot be used.
         """
         self._config = config
         self._model = model
@@ -167,41 +168,41 @@ class Server:
 
     def stop(self) -> None:
         """Make run() return soon; safe from other threads and from a signal handler of the serving one."""
-        if self._stop_lock.acquire(blocking=False):  # once is enough; never waits inside a signal handler
+        if self._stop_lock.acquire(blocking=False):  # once is enough; a signal handler must not wait
             self._stop_socket.send(_STOP)
 
     def _fail(self, why: str) -> None:
         """Called by the engine, from any thread."""
-        if not self._stop_lock.locked():  # what ends with the process is not a failure
+        if not self._stop_lock.locked():  # an end during shutdown is not a failure
             self.failed = why
             self._log.error("engine_ended", reason=why)
             self.stop()
 
     def drain(self) -> None:
-        """Take no new sessions, and stop when those that are open have ended, or after drain_s. As safe as stop()."""
+        """Accept no new sessions, and stop when the open ones have ended, or after drain_s. As safe as stop()."""
         if self._drain_lock.acquire(blocking=False):
             self._stop_socket.send(_DRAIN)
-        else:  # asked for again
+        else:  # second request
             self.stop()
 
     @property
     def draining(self) -> bool:
-        """Whether no new sessions are taken."""
+        """Whether new sessions are refused."""
         return self._drained_by is not None
 
     @property
     def load(self) -> EngineLoad:
-        """What the engine has done."""
+        """Statistics of the engine."""
         return self._engine.load
 
     def late(self, seconds: float) -> str:
-        """Which of its loops has not gone round for longer than so, or has ended; "" where all go round."""
+        """Which loop has ended, or has not run for longer than `seconds`; "" if none."""
         if self._engine_thread is not None and not self._engine_thread.is_alive():
             return "the engine has ended"
         return self.beats.late(seconds)
 
     def gauges(self) -> dict[str, float]:
-        """What is so now, by name; from any thread."""
+        """Current values, by name; from any thread."""
         return {
             "sessions": len(self._admission.sessions),
             "working": self._admission.sessions.working(self._clock()),
@@ -215,7 +216,7 @@ class Server:
         }
 
     def counters(self) -> dict[str, float]:
-        """What only ever grows, by name; from any thread."""
+        """Counters, by name; from any thread."""
         refused = self._connections.handshakes_failed + (0 if self._door is None else self._door.refused)
         cut = self._connections.cut.total()
         pictures = self._admission.pictures
@@ -223,11 +224,11 @@ class Server:
         return {**self._engine.counters(), "handshakes_refused": refused, "connections_cut": cut, **counts}
 
     def uses(self) -> list[ClientUse]:
-        """What each client has used; from any thread."""
+        """Statistics of each client; from any thread."""
         return self._admission.clients.uses()
 
     def kv_bytes(self) -> Counter[str]:
-        """Bytes of cache by the name of the client, as in uses(); from any thread."""
+        """Bytes of KV cache by client name, as in uses(); from any thread."""
         found: Counter[str] = Counter()
         for key, admitted in self._engine.kv_admitted().items():
             entry = self._admission.sessions.get(key)
@@ -278,8 +279,8 @@ class Server:
             self._shut_down(engine_thread)
 
     def tell_prices(self, row_us: list[tuple[int, int]], draft_us: int = 0) -> None:
-        """What forwards take by their rows, (rows, microseconds), and one of the draft model: edges
-        that connect from now on are notified.
+        """Set how long forward passes take: (rows, microseconds) of the target, and microseconds of the draft model.
+        Edges that connect from now on are told.
         """
         self._admission.row_us, self._admission.draft_us = row_us, draft_us
         self._engine.tell_prices(row_us)
@@ -291,7 +292,7 @@ class Server:
         self._admission.given_back(task)
 
     def _from_engine(self, key: SessionKey, message: Down, over: bool) -> None:
-        """Called in the engine's thread: pass a reply to the socket thread."""
+        """Called in the engine's thread: hand a reply to the socket thread."""
         reply = _Reply(key, message, encode(message), over)
         if self._inline:
             self._deliver(reply)
@@ -304,9 +305,9 @@ class Server:
         self._engine_socket.send(_REPLY)
 
     def _wake(self) -> None:
-        """Called in threads that prepare pictures, and in those of workers: the engine has work."""
+        """Called in threads that prepare pictures, and in those of workers, when the engine has work."""
         if not self._inline:
-            return  # its thread waits for that itself
+            return  # the engine's own thread waits for it
         with self._wake_lock:
             if self._stopped:
                 return
@@ -316,7 +317,7 @@ class Server:
             self._wake_socket.send(_WAKE)
 
     def _deliver_replies(self) -> bool:
-        """Pass on what the engine produced; False once stop was asked for."""
+        """Send the replies that the engine has queued; False after a stop request."""
         while True:
             try:
                 event = self._inbox.recv(flags=zmq.DONTWAIT)
@@ -332,7 +333,7 @@ class Server:
     def _deliver(self, reply: _Reply) -> None:
         entry = self._admission.sessions.get(reply.key)
         if entry is None:
-            return  # closed meanwhile
+            return  # closed in the meantime
         message = reply.message
         if isinstance(message, (VerdictDown, RowDown)):
             entry.answered = max(entry.answered, message.round)
@@ -342,11 +343,11 @@ class Server:
         if entry.use is not None:
             entry.use.bytes_down += len(reply.payload)
         if self._send(reply.key[0], reply.payload, needed=True) and reply.over:
-            # Also informs the engine: under this number the client may have opened another session meanwhile.
+            # This also tells the engine, because the client may have opened a new session under this number.
             self._admission.forget(reply.key, "failed")
 
     def _take_messages(self) -> None:
-        """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""
+        """Read messages of clients, a bounded number at a time, so that replies never wait for a flood."""
         size = 0
         for _ in range(_READ_AT_ONCE):
             try:
@@ -367,7 +368,7 @@ class Server:
                 return
 
     def _receive(self) -> list[bytes] | None:
-        """The next message of a client that may come in; None for another's. Raises zmq.Again without one."""
+        """The next message of an admitted client; None if it was refused. Raises zmq.Again if there is none."""
         if self._door is not None:
             return self._door.receive()
         identity, first, frames = self._connections.receive()
@@ -375,7 +376,7 @@ class Server:
         return [identity, *frames]
 
     def _connection_bounds(self, keyring: Keyring | None) -> ConnectionBounds:
-        """What may be on its way in of one client, and how many connections it may have: by what it may ask for."""
+        """Bounds on incoming bytes and on connections, derived from what a client may ask for."""
         config, limits = self._config, self._config.limits
         one = config.max_message_bytes + _BYTES_AT_ONCE
         total = max(one, min(int(config.max_total_queued_mb * 2**20), _MESSAGES_ON_THEIR_WAY * one))
@@ -395,7 +396,7 @@ class Server:
         self._reply(identity, ErrorDown(0, ERROR_KEY, text))
 
     def _reply(self, identity: bytes, message: Down) -> None:
-        """What no thread waits for so long that it must be kept for a client that does not read."""
+        """Send a reply that may be dropped if the client does not read."""
         self._send(identity, encode(message), needed=False)
 
     def _send(self, identity: bytes, payload: bytes, needed: bool) -> bool:
@@ -420,12 +421,12 @@ class Server:
         return True
 
     def _pause(self, identity: bytes, paused: bool) -> None:
-        """A client has too much to read, or has read it: its sessions stand still, or go on."""
+        """A client has too many unread replies, or has read them: pause its sessions, or resume them."""
         self._admission.log_of(identity).warning("suspended" if paused else "taken_up")
         self._engine.submit(PauseTask((identity, 0), paused))
 
     def _look_for(self, identities: set[bytes]) -> None:
-        """A page that cannot be sent anything is gone; a Pong about no session means nothing to any client."""
+        """Send clients a Pong, which they ignore; sending to a client that is gone fails, and it is forgotten."""
         for identity in identities:
             self._send(identity, encode(Pong(0, 0, 0)), needed=False)
 
@@ -434,7 +435,7 @@ class Server:
         self._outbox.drop(identity)
 
     def _tidy(self) -> None:
-        """What time brings: replies that are taken by now, clients that do not read, sessions nothing speaks of."""
+        """Periodic work: send waiting replies, drop clients that do not read, expire silent sessions."""
         if len(self._outbox):
             for identity in self._outbox.flush():
                 self._forget_client(identity, "gone")
@@ -477,7 +478,7 @@ class Server:
                 continue
         if not self._inline:
             engine_thread.join(timeout=_LAST_FORWARD_S)
-        if engine_thread.is_alive():  # a forward that does not end must not keep the process from ending
+        if engine_thread.is_alive():  # a forward pass that hangs must not keep the process alive
             self._log.error("engine_stuck")
         elif self._engine_socket is not None:
             self._engine_socket.close(linger=0)
@@ -506,18 +507,18 @@ EVERY_S = 60.0
 
 
 def trim() -> None:
-    """Collect what refers to itself, and give free pages back where the C library knows a way; a few ms."""
+    """Collect reference cycles, and return free pages to the system if the C library can; takes a few ms."""
     gc.collect()
     if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # not the GNU one
+        with suppress(OSError, AttributeError):  # not glibc
             ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 class HeapTrimmer:
-    """Gives free memory back to the system, at most every EVERY_S seconds.
+    """Returns free memory to the system, at most every EVERY_S seconds.
 
-    Python keeps what refers to itself until it looks for that, and the C library keeps pages between what lives long. A
-    verifier that runs for weeks would come to hold far more than it uses.
+    Python keeps reference cycles until it collects them, and the C library keeps free pages between long-lived objects.
+    A verifier that runs for weeks would otherwise hold far more memory than it uses.
     """
 
     def __init__(self, clock: Callable[[], float], give_back: Callable[[], None] = trim) -> None:
@@ -526,7 +527,7 @@ class HeapTrimmer:
         self._next = clock() + EVERY_S
 
     def look(self) -> None:
-        """Called whenever something has happened."""
+        """Call this periodically."""
         if self._clock() >= self._next:
             self._give_back()
             self._next = self._clock() + EVERY_S

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator sees of a verifier: metrics and health over HTTP, what clients use, spans.
+"""What an operator sees of a verifier: metrics and health over HTTP, usage per client, and spans.
 
-Decides nothing: the working thread counts and marks here what was done, and it is read off on request.
+Nothing is decided here: working threads update counters, which are read on request.
 """

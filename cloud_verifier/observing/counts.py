@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a verifier counts as it works, in plain numbers that are read off on request: whether its loops go
-round, what its engine has done, and what each client and session has used.
+"""Counters of a running verifier: heartbeats of its loops, work of its engine, and usage of each client and session.
 
-Each number is written by one thread only, so that counting is an addition: no lock is taken and no text is made.
+Each number is written by one thread only and read on request, so counting is a plain addition without locks.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from dataclasses import dataclass, field
 from cloud_verifier.logs import EventLog
 
 BEAT_S = 1.0
-"""A loop that has nothing to do goes round once in this long."""
+"""An idle loop runs at least this often."""
 SLOW_S = 5.0
-"""A loop that has not gone round for longer is not ready for more."""
+"""A loop that has not run for longer than this makes the verifier not ready."""
 STUCK_S = 30.0
-"""One that has not for this long is stuck. A forward of a large model takes seconds."""
+"""A loop that has not run for this long is stuck. A forward pass of a large model takes seconds."""
 
 
 class Heartbeats:
-    """When each loop last went round; for any threads. Each loop marks its own: health is that loops go round, not that
-    their threads are there.
+    """When each loop last ran; for any thread. Each loop marks its own beats, so that a hanging loop shows even though
+    its thread is alive.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,7 +32,7 @@ class Heartbeats:
         self._beats: dict[str, float] = {}
 
     def mark(self, loop: str) -> None:
-        """A loop goes round."""
+        """A loop has run."""
         self._beats[loop] = self._clock()
 
     def end(self, loop: str) -> None:
@@ -41,15 +40,15 @@ class Heartbeats:
         self._beats.pop(loop, None)
 
     def late(self, seconds: float) -> str:
-        """Which loop has not gone round for longer than so, and for how long; "" where all have."""
+        """Which loop has not run for longer than `seconds`, and for how long; "" if none."""
         now_s = self._clock()
         for loop, at_s in list(self._beats.items()):
             if now_s - at_s > seconds:
-                return f"the loop of the {loop} has not gone round for {now_s - at_s:.0f} s"
+                return f"the {loop} loop has not run for {now_s - at_s:.0f} s"
         return ""
 
     def ages(self) -> dict[str, float]:
-        """Seconds since each loop last went round."""
+        """Seconds since each loop last ran."""
         now_s = self._clock()
         return {loop: now_s - at_s for loop, at_s in list(self._beats.items())}
 
@@ -60,7 +59,7 @@ SESSIONS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Histogram:
-    """How many values fell at or below each bound, and above all of them. total: their sum."""
+    """Number of values up to each bound, and above the last. total: sum of the values."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -68,20 +67,20 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """One value more."""
+        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
 
 @dataclass
 class EngineLoad:
-    """Counted since the engine began; written by its thread, read by any.
+    """Statistics of an engine since it began; written by its thread, readable from any.
 
-    rows, sessions: of all forwards together. busy_s: seconds in forwards. failed: forwards that ended in an error.
-    tokens: verified ones that verdicts and streams brought. restored: caches that were made anew for a session that had
-    given its own back. hints_sent: hints that left. batch: sessions that shared a forward; verify, queue: seconds of
-    work and of waiting behind each reply; hints: seconds that making hints took of each forward with any; between:
-    seconds from the end of a forward to the start of the next, where work was waiting.
+    rows, sessions: summed over all forward passes. busy_s: seconds in forward passes. failed: forward passes that
+    failed. tokens: verified tokens sent in verdicts and streams. restored: evicted caches that were computed again.
+    hints_sent: hints sent. batch: sessions per forward pass. verify, queue: seconds of work and of waiting per reply.
+    hints: seconds spent on hints in each forward pass that had any. between: seconds between two forward passes while
+    work was waiting.
     """
 
     began_s: float
@@ -100,7 +99,7 @@ class EngineLoad:
     between: Histogram = field(default_factory=lambda: Histogram(HINT_SECONDS))
 
     def ran(self, sessions: int, rows: int, seconds: float) -> None:
-        """One forward more."""
+        """Count a forward pass."""
         self.forwards += 1
         self.sessions += sessions
         self.rows += rows
@@ -108,13 +107,13 @@ class EngineLoad:
         self.batch.add(sessions)
 
     def replied(self, verify_us: int, queue_us: int, tokens: int) -> None:
-        """One verdict, or tokens of a stream, more."""
+        """Count a verdict or streamed tokens."""
         self.tokens += tokens
         self.verify.add(verify_us / 1e6)
         self.queue.add(queue_us / 1e6)
 
     def summary(self, now: float) -> dict[str, float]:
-        """For people: sessions and rows a forward on average, milliseconds a forward, share of the time idle."""
+        """Averages for the log: sessions, rows and milliseconds per forward pass, and the idle share."""
         whole = max(now - self.began_s, 1e-9)
         each = max(self.forwards, 1)
         return {
@@ -129,17 +128,16 @@ class EngineLoad:
 
 
 ANONYMOUS = "anonymous"
-"""Who comes without a key; where there are keys, a client that is not let in."""
+"""Name of clients without a key; with keys required, of clients that are not admitted."""
 
 
 @dataclass
 class ClientUse:
-    """Of all connections of one key since the verifier began; without keys of every client.
+    """Statistics of all connections of one key since the verifier began; without keys, of all clients.
 
-    Written by the thread of the sockets: messages and bytes each way; sessions that are open, that were opened, and of
-    these how many brought the beginning of their answer along (after a lost link); reconnects: how often it came again
-    with its token; refused: how often what, by the code of the error. By the engine's thread: tokens that verdicts and
-    streams brought, draft tokens judged and accepted; ended: sessions that ended in an error, by its code.
+    The socket thread writes messages and bytes each way; sessions open and opened; resumed: opened with part of their
+    answer (after a lost link); reconnects: with a known token; refused: refusals by error code. The engine's thread
+    writes tokens sent in verdicts and streams; draft tokens judged and accepted; ended: failed sessions by error code.
     """
 
     name: str = ANONYMOUS
@@ -158,16 +156,16 @@ class ClientUse:
     ended: Counter[str] = field(default_factory=Counter)
 
     def refusals(self) -> Counter[str]:
-        """How often what was refused, before or after a session was open; from any thread."""
+        """Refusals by error code, before or after a session was open; from any thread."""
         return Counter(self.refused.copy()) + Counter(self.ended.copy())
 
 
 @dataclass
 class SessionUse:
-    """One session. id: no other has it. log: says in each line which session, and whose, it is about.
+    """Statistics of one session. id: unique. log: names the session and its client in every line.
 
-    Written by the engine's thread: rounds (replies with tokens), tokens, draft tokens judged and accepted, microseconds
-    of work and of waiting, and the code of the error that it ended with, if any. By the thread of the sockets: bytes.
+    The engine's thread writes rounds (replies with tokens), tokens, draft tokens judged and accepted, microseconds of
+    work and of waiting, and the error code that ended it, if any. The socket thread writes bytes.
     """
 
     id: str
@@ -185,12 +183,12 @@ class SessionUse:
     bytes_down: int = 0
 
     def worked(self, verify_us: int, queue_us: int) -> None:
-        """Something was done for it."""
+        """Add time spent on it."""
         self.verify_us += verify_us
         self.queue_us += queue_us
 
     def replied(self, tokens: int, drafted: int, accepted: int) -> None:
-        """One verdict, or tokens of a stream, more."""
+        """Count a verdict or streamed tokens."""
         client = self.client
         self.rounds += 1
         self.tokens += tokens
@@ -201,12 +199,12 @@ class SessionUse:
         client.accepted += accepted
 
     def ended_with(self, code: str) -> None:
-        """It ends in an error."""
+        """Record the error that ends it."""
         self.error = code
         self.client.ended[code] += 1
 
     def totals(self, now: float) -> dict[str, float | str]:
-        """For the log, when it is over; now: of the clock that began_s is of."""
+        """Totals for the log at the end. now: of the same clock as began_s."""
         found: dict[str, float | str] = {
             "seconds": round(now - self.began_s, 3),
             "rounds": self.rounds,

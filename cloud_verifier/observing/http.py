@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`/metrics`, `/healthz` and `/readyz` of a verifier, answered by threads of their own.
+"""Serves `/metrics`, `/healthz` and `/readyz` of a verifier, in separate threads.
 
-A connection is one request and ends after TIMEOUT_S, whatever is sent; where there are too many, the oldest is closed.
+A connection serves one request and is closed after TIMEOUT_S at the latest; with too many, the oldest is closed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 from cloud_verifier.errors import VerifierError
 
 TIMEOUT_S = 5.0
-"""A request is read and answered in this long."""
+"""Time to read and answer a request."""
 MOST_CONNECTIONS = 32
 HEAD_BYTES = 16_384
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """A thread for each of at most MOST_CONNECTIONS connections."""
+    """An HTTP server with one thread per connection, for at most MOST_CONNECTIONS connections."""
 
     daemon_threads = True
     request_queue_size = 2 * MOST_CONNECTIONS
@@ -35,7 +35,7 @@ class BoundedServer(ThreadingHTTPServer):
         self._lock = threading.Lock()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; a clock ends it."""
+        """Handle a connection in a new thread, closing the oldest one if there are too many."""
         with self._lock:
             oldest = self._open.popleft() if len(self._open) >= MOST_CONNECTIONS else None
             self._open.append(request)
@@ -44,7 +44,7 @@ class BoundedServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """In the connection's thread."""
+        """Runs in the connection's thread; a timer ends it."""
         clock = threading.Timer(TIMEOUT_S, _end, (request,))
         clock.daemon = True
         clock.start()
@@ -56,7 +56,7 @@ class BoundedServer(ThreadingHTTPServer):
                 self._open.remove(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: the client has gone, or was left."""
+        """Log nothing: the client is gone, or was disconnected."""
 
 
 def _end(connection: socket.socket) -> None:
@@ -65,20 +65,20 @@ def _end(connection: socket.socket) -> None:
 
 
 class Head(io.BufferedIOBase):
-    """What is read of a request: HEAD_BYTES and no more."""
+    """Limits what is read of a request's head to HEAD_BYTES."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._left = stream, HEAD_BYTES
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """A line of the request's head; empty where there were too many."""
+        """A line of the request's head; empty once the limit is reached."""
         line: bytes = self._stream.readline(min(self._left, size if size and size > 0 else self._left))
         self._left -= len(line)
         return line
 
 
 class StatusServer:
-    """Serves until close(). healthy, ready: asked on every look; the text says why not."""
+    """Serves until close()."""
 
     def __init__(
         self,
@@ -88,9 +88,17 @@ class StatusServer:
         ready: Callable[[], str],
         more: Mapping[str, Callable[[], bytes]] | None = None,
     ) -> None:
-        """bind: HOST:PORT. healthy, ready: "" where all is well, else what is wrong. more: pages of JSON by their path.
+        """Start serving.
 
-        Raises VerifierError where the address cannot be used.
+        Args:
+            bind: HOST:PORT.
+            metrics: The page /metrics.
+            healthy: Called on each request; "" if all is well, else what is wrong.
+            ready: Like healthy.
+            more: JSON pages by path.
+
+        Raises:
+            VerifierError: The address cannot be used.
         """
         host, _, port = bind.rpartition(":")
         pages: dict[str, Callable[[], tuple[int, bytes]]] = {
@@ -110,7 +118,9 @@ class StatusServer:
             def do_GET(self) -> None:
                 path = self.path.split("?")[0]
                 page, kind = pages.get(path), "text/plain; version=0.0.4; charset=utf-8"
-                code, body = page() if page else (404, f"there are {', '.join([*pages, *also])}\n".encode())
+                code, body = (
+                    page() if page else (404, f"choose one of {', '.join([*pages, *also])}\n".encode())
+                )
                 if path in also:
                     code, body, kind = 200, also[path](), "application/json"
                 self.send_response(code)
@@ -120,7 +130,7 @@ class StatusServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nothing: a scrape every few seconds would fill the log."""
+                """Log nothing: a scrape every few seconds would fill the log."""
 
         try:
             self._server = BoundedServer((host or "127.0.0.1", int(port)), Handler)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics for Prometheus, read off the engine and the session table on request: nothing on the hot path."""
+"""Metrics for Prometheus, read from the engine and the session table on request: no work on the hot path."""
 
 from __future__ import annotations
 
@@ -23,58 +23,60 @@ from specdec.link.wire import (
 
 PREFIX = "specdec_"
 GAUGES = {
-    "sessions": "Sessions that are open",
-    "working": "Sessions that the engine works for, or has worked for in the last seconds",
-    "clients": "Connections that were heard of lately",
-    "connections": "TCP connections that are open",
+    "sessions": "Open sessions",
+    "working": "Sessions that the engine works on, or has worked on in the last seconds",
+    "clients": "Connections that were heard from lately",
+    "connections": "Open TCP connections",
     "waiting_bytes": "Bytes of messages that wait for the engine",
-    "kv_admitted_bytes": "Cache that sessions may come to hold, all together",
-    "kv_session_max_bytes": "Cache that the largest session may come to hold",
-    "kv_budget_bytes": "Cache that there is for all sessions",
-    "shared_bytes": "Cache that is kept of prompts and pictures for sessions to come",
+    "kv_admitted_bytes": "KV cache that all sessions together may come to hold",
+    "kv_session_max_bytes": "KV cache that the largest session may come to hold",
+    "kv_budget_bytes": "KV cache available to all sessions",
+    "shared_bytes": "Cached prompts and pictures kept for future sessions",
     "kept_picture_bytes": "Pictures that are kept for clients to name",
-    "slowest_loop_s": "Seconds since the slowest of the loops last went round",
-    "draining": "1 once no new sessions are taken",
+    "slowest_loop_s": "Seconds since the slowest loop last ran",
+    "draining": "1 while new sessions are refused",
 }
 COUNTERS = {
-    "kv_evictions": "Caches that resting sessions gave back for others",
-    "handshakes_refused": "Connections that were not let in, for want of a key",
-    "connections_cut": "Connections that were shut down or put off: silent, too many, or over a bound",
+    "kv_evictions": "KV caches evicted from idle sessions",
+    "handshakes_refused": "Connections refused for lack of a valid key",
+    "connections_cut": "Connections that were closed or postponed: silent, too many, or over a bound",
     "pictures_named": "Pictures that were named instead of sent again",
-    "pictures_missing": "Of these, pictures that were not there any more",
+    "pictures_missing": "Named pictures that were no longer kept",
 }
 
 CODES = (ERROR_BUSY, ERROR_TOO_LARGE, ERROR_MALFORMED, ERROR_REFUSED, ERROR_INTERNAL, ERROR_KEY)
-"""Of refusals: each client has all of them from the start, as a rate cannot be distinguished from a first sample."""
+"""Error codes that every client reports from the start: a rate cannot be computed from a counter that just
+appeared.
+"""
 
 
 class Observed(Protocol):
-    """What is looked at; a Server has it. Asked from another thread, on every look."""
+    """What metrics are read from, on every request, in another thread; implemented by Server."""
 
     @property
     def load(self) -> EngineLoad:
-        """What the engine has done."""
+        """Statistics of the engine."""
         ...
 
     @property
     def meter(self) -> Meter:
-        """What the machine's sensors report its energy."""
+        """Measures the machine's energy."""
         ...
 
     def gauges(self) -> Mapping[str, float]:
-        """What is so now: a value for each of GAUGES."""
+        """The current value of each of GAUGES."""
         ...
 
     def counters(self) -> Mapping[str, float]:
-        """What only ever grows: a value for each of COUNTERS."""
+        """The current value of each of COUNTERS."""
         ...
 
     def uses(self) -> Sequence[ClientUse]:
-        """What each client has used. Their names are those of keys, so that there are no more labels than keys."""
+        """Statistics of each client. Clients are named by key, so there are no more labels than keys."""
         ...
 
     def kv_bytes(self) -> Mapping[str, int]:
-        """Bytes of cache by the name of a client; one without any may be missing."""
+        """Bytes of KV cache by client name; clients without a cache may be missing."""
         ...
 
 
@@ -85,7 +87,7 @@ class VerifierCollector(Collector):
         self._verifier = verifier
 
     def collect(self) -> Iterable[Metric]:
-        """All of them, as they are now."""
+        """All current metrics."""
         yield from _of_the_engine(self._verifier.load)
         counts = self._verifier.counters()
         for name, count in counts.items():
@@ -99,46 +101,46 @@ class VerifierCollector(Collector):
 
 def _of_the_engine(load: EngineLoad) -> Iterator[Metric]:
     for name, text, value in (
-        ("forwards", "Forwards of the target and of a draft model in the cloud", load.forwards),
-        ("forward_rows", "Rows of all forwards", load.rows),
-        ("forward_sessions", "Sessions that took part in forwards", load.sessions),
-        ("forward_seconds", "Time spent in forwards", load.busy_s),
-        ("failed_forwards", "Forwards that ended in an error", load.failed),
-        ("kv_restored", "Caches made anew for sessions that had given theirs back", load.restored),
-        ("hints_sent", "Hints that left", load.hints_sent),
+        ("forwards", "Forward passes of the target and of a draft model in the cloud", load.forwards),
+        ("forward_rows", "Rows of all forward passes", load.rows),
+        ("forward_sessions", "Sessions per forward pass, summed", load.sessions),
+        ("forward_seconds", "Time spent in forward passes", load.busy_s),
+        ("failed_forwards", "Forward passes that failed", load.failed),
+        ("kv_restored", "Evicted KV caches that were computed again", load.restored),
+        ("hints_sent", "Hints sent", load.hints_sent),
     ):
         yield CounterMetricFamily(PREFIX + name, text, value=value)
     for name, text, histogram in (
-        ("batch_sessions", "Sessions that shared a forward", load.batch),
-        ("verify_seconds", "Work on one verdict in the cloud", load.verify),
-        ("queue_seconds", "Waiting of one verdict in the cloud", load.queue),
-        ("between_forwards_seconds", "From one forward to the next where work was waiting", load.between),
-        ("hint_seconds", "Making hints in one forward that had any", load.hints),
+        ("batch_sessions", "Sessions per forward pass", load.batch),
+        ("verify_seconds", "Work per verdict in the cloud", load.verify),
+        ("queue_seconds", "Waiting per verdict in the cloud", load.queue),
+        ("between_forwards_seconds", "Time between two forward passes while work was waiting", load.between),
+        ("hint_seconds", "Time spent on hints, per forward pass that had any", load.hints),
     ):
         yield as_family(PREFIX + name, text, histogram)
 
 
 def _of_the_machine(meter: Meter) -> Iterator[Metric]:
-    """Nothing where there is no sensor: 0 would be a guess."""
+    """Energy metrics; none without a sensor, because 0 would be a guess."""
     if meter.joules is not None:
-        yield CounterMetricFamily(PREFIX + "energy_joules", "Energy that the machine has taken", value=meter.joules)
+        yield CounterMetricFamily(PREFIX + "energy_joules", "Energy that the machine has used", value=meter.joules)
     for name, text, watts in (
-        ("power_watts", "Power that the machine takes", meter.watts),
-        ("idle_power_watts", "The least power of any second so far", meter.idle_watts),
+        ("power_watts", "Power that the machine uses", meter.watts),
+        ("idle_power_watts", "Lowest power in any second so far", meter.idle_watts),
     ):
         if watts is not None:
             yield GaugeMetricFamily(PREFIX + name, text, value=watts)
 
 
 def _of_the_clients(uses: Sequence[ClientUse], kv_bytes: Mapping[str, int]) -> Iterator[Metric]:
-    """A sample for each client, by the name of its key."""
+    """One sample per client, labelled with the name of its key."""
     for name, text, attribute in (
-        ("verified_tokens", "Tokens that verdicts and streams brought", "tokens"),
+        ("verified_tokens", "Verified tokens sent in verdicts and streams", "tokens"),
         ("drafted_tokens", "Draft tokens judged", "drafted"),
         ("accepted_tokens", "Draft tokens accepted", "accepted"),
-        ("sessions_opened", "Sessions that were opened", "opened"),
-        ("sessions_resumed", "Sessions that were opened with the beginning of their answer", "resumed"),
-        ("reconnects", "Clients that came again with their token", "reconnects"),
+        ("sessions_opened", "Sessions opened", "opened"),
+        ("sessions_resumed", "Sessions resumed with part of their answer", "resumed"),
+        ("reconnects", "Reconnects with a known token", "reconnects"),
     ):
         counter = CounterMetricFamily(PREFIX + name, text, labels=["client"])
         for use in uses:
@@ -146,9 +148,9 @@ def _of_the_clients(uses: Sequence[ClientUse], kv_bytes: Mapping[str, int]) -> I
         yield counter
     messages = CounterMetricFamily(PREFIX + "messages", "Messages", labels=["client", "direction"])
     size = CounterMetricFamily(PREFIX + "message_bytes", "Bytes of messages", labels=["client", "direction"])
-    refused = CounterMetricFamily(PREFIX + "refusals", "What was refused", labels=["client", "code"])
-    sessions = GaugeMetricFamily(PREFIX + "client_sessions", "Sessions that are open", labels=["client"])
-    kv = GaugeMetricFamily(PREFIX + "client_kv_bytes", "Cache of a client's sessions", labels=["client"])
+    refused = CounterMetricFamily(PREFIX + "refusals", "Refusals", labels=["client", "code"])
+    sessions = GaugeMetricFamily(PREFIX + "client_sessions", "Open sessions", labels=["client"])
+    kv = GaugeMetricFamily(PREFIX + "client_kv_bytes", "KV cache of a client's sessions", labels=["client"])
     for use in uses:
         messages.add_metric([use.name, "up"], use.messages_up)
         messages.add_metric([use.name, "down"], use.messages_down)
@@ -162,7 +164,7 @@ def _of_the_clients(uses: Sequence[ClientUse], kv_bytes: Mapping[str, int]) -> I
 
 
 def as_family(name: str, text: str, histogram: Histogram) -> HistogramMetricFamily:
-    """A histogram as Prometheus takes it: cumulated, with +Inf at the end."""
+    """A histogram in Prometheus' form: cumulative buckets, +Inf last."""
     so_far, buckets = 0, []
     for bound, count in zip((*histogram.bounds, float("inf")), list(histogram.counts), strict=True):
         so_far += count
@@ -173,7 +175,7 @@ def as_family(name: str, text: str, histogram: Histogram) -> HistogramMetricFami
 
 
 def render(collector: Collector) -> bytes:
-    """The text that Prometheus reads."""
+    """The metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     return generate_latest(registry)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of what a session asks of the cloud: `prefill`, `verify` or `decode`, made of `queue` and a `forward` for each.
+"""Spans of a session's work: `prefill`, `verify` or `decode`, with child spans `queue` and one `forward` per pass.
 
-Only what an edge traces is traced here, as part of the edge's trace.
+Only sessions that the edge traces are traced here, as part of the edge's trace.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def trace_of(tracing: Tracing, opening: Up, use: SessionUse, clock: Callable[[], float]) -> SessionTrace | None:
-    """The trace of a session, or None where its edge traces nothing. What is logged of it says which trace it is."""
+    """The trace of a session, whose id is added to its log; None if the edge does not trace."""
     context = tracing.parent(opening.trace) if isinstance(opening, TracedOpen) else None
     if context is None:
         return None
@@ -30,12 +30,12 @@ def trace_of(tracing: Tracing, opening: Up, use: SessionUse, clock: Callable[[],
 
 
 class SessionTrace:
-    """The spans of one session. Times are seconds of the clock."""
+    """The spans of one session. Times are in seconds of the clock."""
 
     def __init__(
         self, tracing: Tracing, context: Context, use: SessionUse, clock: Callable[[], float]
     ) -> None:
-        """context: the edge's span that the session was opened in."""
+        """context: the edge's span in which the session was opened."""
         self._tracing = tracing
         self._opened_in = context
         self._timeline = tracing.timeline(clock)
@@ -46,7 +46,7 @@ class SessionTrace:
         self._replied_s: float | None = None
 
     def around(self, name: str, message: Up | None, arrived_s: float, plan: Plan[None]) -> Plan[None]:
-        """The same plan with a span around it, from the arrival of the message that asked for it to the reply."""
+        """Wrap a plan in a span, from the arrival of the message that caused it to the reply."""
         context = self._opened_in
         if isinstance(message, (TracedDraftUp, TracedSampledUp)):
             context = self._tracing.parent(message.trace) or context
@@ -55,14 +55,14 @@ class SessionTrace:
         try:
             yield from plan
         except Exception as error:
-            span.set_attribute("error.type", type(error).__name__)  # what it says may quote a prompt
+            span.set_attribute("error.type", type(error).__name__)  # its message may quote a prompt
             raise
         finally:
             self._span = None
             self._timeline.end(span, self._replied_s or self._clock())
 
     def forward(self, began_s: float, ended_s: float, sessions: int) -> None:
-        """A forward had rows of this session, and of this many in all."""
+        """Record a forward pass in which this session had rows. sessions: number that shared it."""
         if self._span is None:
             return
         if self._queued_s is not None:
@@ -71,7 +71,7 @@ class SessionTrace:
         self._timeline.span("forward", began_s, ended_s, self._span, sessions=sessions)
 
     def replied(self, tokens: int, drafted: int, accepted: int) -> None:
-        """The result leaves now."""
+        """The reply is sent now."""
         self._replied_s = self._clock()
         if self._span is not None:
             self._span.set_attributes({"tokens": tokens, "drafted": drafted, "accepted": accepted})

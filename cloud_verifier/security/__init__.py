@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may use the verifier: a folder of keys, and the door that admits the connections of those who hold one.
+"""Who may use the verifier: a folder of keys, and an authenticator that admits connections by their key.
 
-Its words: a *key* is an edge's (one file, one client, one name); the *key ring* is the folder with the server's own key
-and what is known of every client; a *holder* is the client whose public key a connection has proved to own. The room
-knows nothing of sessions and models, and never writes a secret or anything a client says into a log.
+Terms: a *key* is an edge's (one file, one client, one name). The *key ring* is the folder with the server's own key and
+a record of every client. A *holder* is the client whose public key a connection has proved to own. This package knows
+nothing of sessions and models, and never logs a secret or anything that a client sends.
 """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door: admits connections by their key, knows who speaks on each, and shuts out who is revoked.
+"""The authenticator: admits connections by their key, knows which client uses each, and shuts out revoked ones.
 
-ZeroMQ proves in its hand-shake that a client owns the secret of its public key, asks here whether that key may come in
-(ZAP), and marks every message with it. The mark is looked up with every message, so that revoking a key works at once
-and no client can speak for another's sessions by taking its routing id. Owned by the thread that owns the sockets.
+During its handshake ZeroMQ proves that a client owns the secret of its public key, asks here whether that key is
+admitted (ZAP), and marks every message with it. The mark is checked for every message, so that revoking a key takes
+effect at once, and no client can use another's sessions by taking its routing id. Used only in the thread that owns
+the sockets.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
 
 LOOK_S = 1.0
-"""How often the key ring is looked at; also when a client connects."""
+"""How often the key ring is read again; it is also read when a client connects."""
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _ZAP_VERSION = b"1.0"
 _USER_ID = "User-Id"
@@ -31,7 +32,9 @@ Refuse = Callable[[bytes, str], None]
 
 
 class Authenticator:
-    """The door of one ROUTER socket. sockets: when to call `work`. refused: keys that were not let in."""
+    """Authenticates the clients of one ROUTER socket. sockets: call `work` when one is readable. refused:
+    refused keys.
+    """
 
     def __init__(
         self,
@@ -44,10 +47,10 @@ class Authenticator:
         refuse: Refuse,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Must come before the socket is bound.
+        """Create it before the socket is bound.
 
-        forget: called with a routing id whose sessions must end and the reason for the log; refuse: with a routing id
-        and the line that is sent to its client.
+        forget: called with a routing id whose sessions must end, and the reason for the log. refuse: called with a
+        routing id and the line to send to its client.
         """
         self._connections = connections
         self._keyring = keyring
@@ -69,7 +72,7 @@ class Authenticator:
         self.sockets: tuple[zmq.Socket[bytes], ...] = (self._zap,)
 
     def receive(self) -> list[bytes] | None:
-        """The next message as [routing id, frames…]; None for one that was refused. Raises zmq.Again without one."""
+        """The next message as [routing id, frames…]; None if it was refused. Raises zmq.Again if there is none."""
         identity, first, frames = self._connections.receive()
         public = str(first.get(_USER_ID))
         holder = self._keyring.holder(public)
@@ -80,29 +83,29 @@ class Authenticator:
         before = self._speakers.get(identity)
         if before != public:
             if before is not None and not self._is_same(before, public):
-                # Another thread has taken the routing id of one who has gone.
+                # Another client has taken the routing id of one that has gone.
                 self._forget(identity, "client_gone")
             self._speakers[identity] = public
         return [identity, *frames]
 
     def client(self, identity: bytes) -> ClientKey | None:
-        """Who speaks on a connection that something came from."""
+        """The client of a connection that has sent a message."""
         public = self._speakers.get(identity)
         return None if public is None else self._keyring.owner(public)
 
     def work(self) -> None:
-        """Admit who waits."""
+        """Answer all waiting admission requests."""
         while self._admit_one():
             pass
 
     def seconds_to_look(self) -> float:
-        """When `look` is due, from now."""
+        """Seconds until `look` is due."""
         return max(0.0, self._next_look - self._clock())
 
     def look(self, with_sessions: Callable[[], Collection[bytes]]) -> None:
-        """Once in a while: read the key ring again, end what the revoked have here, forget who has gone.
+        """Periodically read the key ring again, end the sessions of revoked clients, and forget clients that have gone.
 
-        with_sessions: the routing ids of all that have sessions.
+        with_sessions: returns the routing ids that have sessions.
         """
         if self._clock() < self._next_look:
             return
@@ -125,7 +128,7 @@ class Authenticator:
         return self._keyring.owner(public) is self._keyring.owner(other) is not None
 
     def _shut_out(self, identity: bytes, public: str) -> None:
-        """Refuse who may not come in any more: a line a second at most, and its sessions end."""
+        """Refuse a client that is no longer admitted: one line a second at most, and its sessions end."""
         if self._speakers.pop(identity, None) is not None:
             self._log.warning("shut_out", client=self._name(public))
             self._forget(identity, "revoked")
@@ -141,7 +144,9 @@ class Authenticator:
         return "this edge" if owner is None else owner.name
 
     def _refresh_sparingly(self) -> None:
-        """Looking at unchanged files takes a tenth of the time at most, however many knock; a change counts at once."""
+        """Re-read unchanged files for at most a tenth of the time, however many clients connect; changed ones
+        at once.
+        """
         began = self._clock()
         if began >= self._may_refresh or self._keyring.is_touched:
             self._keyring.refresh()
@@ -149,7 +154,7 @@ class Authenticator:
             self._may_refresh = ended + 9 * (ended - began)
 
     def _admit_one(self) -> bool:
-        """Answer one question whether a key may come in; False where none waits."""
+        """Answer one ZAP request; False if none waits."""
         try:
             frames = self._zap.recv_multipart(flags=zmq.DONTWAIT)
         except zmq.Again:
@@ -168,7 +173,7 @@ class Authenticator:
             self._log.warning("key_refused", client=name, address=address)
             answer = [_ZAP_VERSION, request, b"400", b"not authorised", b"", b""]
         elif not self._connections.may_come(client.name, address):
-            answer = [_ZAP_VERSION, request, b"300", b"later", b"", b""]  # closed without a word: it tries again
+            answer = [_ZAP_VERSION, request, b"300", b"later", b"", b""]  # closed silently: the client tries again
         else:
             self._log.info(
                 "admitted", client=client.name, of_class=client.client_class.value, address=address

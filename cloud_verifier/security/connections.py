@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds on the connections of a ROUTER socket that libzmq has no bounds for.
+"""Bounds on the connections of a ROUTER socket that libzmq does not have.
 
-libzmq counts whole messages only: one of frames without end grows until memory is full, and nothing is said to the
-one that owns the socket. It keeps connections that never say anything, accepts until there are no descriptors, and
-lets a client claim a routing id of the kind that it gives out itself. A thread watches the socket's connections from
-outside: the monitor reports each descriptor, the kernel how much came in on it, and the socket's owner which one a
-message came from. A connection over a bound is shut down by its descriptor; libzmq then drops it with all it has read
-of it.
+libzmq counts whole messages only. A message of endless frames grows until memory is full, without the socket's owner
+noticing. libzmq also keeps connections that never send anything, accepts until there are no descriptors left, and lets
+a client claim a routing id of the kind that libzmq itself assigns.
 
-Where an owner (a key; without one the client's address) has too much, its own connections go, and no others.
+A thread watches the socket's connections from outside. The monitor reports each descriptor, the kernel reports how much
+has arrived on it, and the socket's owner reports which one a message came from. A connection over a bound is shut down
+by its descriptor; libzmq then drops it with everything it has read of it.
+
+If an owner (a key, or the client's address without one) has too much, only its own connections are shut down.
 """
 
 from __future__ import annotations
@@ -31,31 +32,31 @@ from zmq.utils.monitor import recv_monitor_message
 from cloud_verifier.logs import EventLog
 
 GREET_S = 10.0
-"""A connection that has sent no message for so long after it was accepted is shut down. Six round trips of a bad link,
-and the processor time that a busy machine needs for the hand-shake, take less."""
+"""A connection that has sent no message this long after it was accepted is shut down. Six round trips of a bad link,
+and the processor time that a busy machine needs for the handshake, take less."""
 TICK_S, BUSY_S, IDLE_S = 0.05, 0.005, 0.2
-"""How often it looks: with connections, while a long message comes in, and without connections."""
+"""Poll intervals: with connections, while a long message arrives, and without connections."""
 SUSPENDED_S, MOST_SUSPENDED_S = 5.0, 600.0
-"""A key that has broken what no honest client breaks makes no new connections for so long, and each time twice that."""
+"""A key that did what no honest client does is refused new connections for this long, doubled each time."""
 MOST_FRAMES = 8
-"""Of a message; with more its connection is shut down. A message of this protocol has one."""
+"""Most frames of a message; with more its connection is shut down. A message of this protocol has one frame."""
 MOST_UNGREETED = 32
-"""Connections of one key that were admitted and have sent nothing yet."""
+"""Most connections of one key that were admitted and have sent nothing yet."""
 ADMITTED_A_S, ADMITTED_AT_ONCE = 20.0, 200
 MOST_CONNECTIONS = 8192
 _FIRST_BYTES = 1 << 20
-"""An encrypted connection begins with a greeting, and may not have sent more than this before it is heard: until then
-it is not known whose it is."""
+"""Most bytes of an encrypted connection before its first message: it starts with a greeting, and until a message is
+complete its owner is unknown."""
 _OVER_S = 1.0
-"""More than one message may have come in for so long: the owner of a socket on a busy machine may not have read what is
-whole. What is more than two messages goes at once."""
+"""More than one message may be buffered for this long: on a busy machine the socket's owner may not yet have read the
+complete ones. More than two messages are cut at once."""
 _WATCHED_BYTES = 256 * 1024
-"""Unfinished messages shorter than this are not looked at."""
+"""Unfinished messages shorter than this are ignored."""
 _GROWTH_BYTES = 64 << 20
 TRIM_S = 0.1
-"""After a long message was dropped, libzmq has freed it."""
+"""Time after which libzmq has freed a long message that was dropped."""
 _DESCRIPTORS_SHARE = 0.6
-"""Of the descriptors that are free at the start, at most, become connections: files and engines need some."""
+"""Largest share of the initially free descriptors for connections: files and engines need some."""
 _LEAST_CONNECTIONS = 16
 _TICKS_SHARE = 10
 _FAILURES = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -66,10 +67,11 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class ConnectionBounds:
-    """message_bytes: of one message, and so of what may come in on a connection without one being whole.
+    """Bounds on connections.
 
-    unfinished_bytes: of what has come in of unfinished messages, of one key; total_bytes: of all connections together.
-    of_key: how many connections a key may have, by its name.
+    message_bytes: largest message; also the most unfinished bytes per connection. unfinished_bytes: most unfinished
+    bytes of one key. total_bytes: most unfinished bytes of all connections together. of_key: most connections of a key,
+    by its name.
     """
 
     message_bytes: int
@@ -80,9 +82,9 @@ class ConnectionBounds:
 
 @dataclass
 class _Connection:
-    """base: bytes that had come in when a message of it was last read. resident: of the process, when the message that
-    is unfinished now had become long; 0 before. over_s: since when it is longer than it may be, as what is whole
-    by now may wait to be read.
+    """base: bytes received when its last message was read. resident: memory of the process when its unfinished message
+    became long; 0 before that. over_s: since when it has exceeded the bound; complete messages may still be waiting to
+    be read then.
     """
 
     inode: int
@@ -102,7 +104,7 @@ class _Connection:
 
 @dataclass
 class _Admitted:
-    """Of one key. since: when, and from which address, those of its connections came that have sent nothing yet."""
+    """Connections of one key. since: time and address of each admitted connection that has sent nothing yet."""
 
     left: float = ADMITTED_AT_ONCE
     filled_s: float = 0.0
@@ -113,7 +115,7 @@ class _Admitted:
 
 
 def _descriptor_of(frame: zmq.Frame) -> int:
-    """Of the connection that a frame came by; -1 where libzmq does not report it, as for some empty frames."""
+    """The descriptor of a frame's connection; -1 if libzmq does not report it, as for some empty frames."""
     try:
         return int(frame.get(zmq.SRCFD))
     except zmq.ZMQError:
@@ -121,7 +123,7 @@ def _descriptor_of(frame: zmq.Frame) -> int:
 
 
 class Connections:
-    """Watches one ROUTER socket, from `start` to `close`. cut: connections that were shut down, by the reason."""
+    """Watches one ROUTER socket, from `start` to `close`. cut: connections that were shut down, by reason."""
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class Connections:
         encrypted: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Must come before the socket is bound. encrypted: all of its clients have keys."""
+        """Create it before the socket is bound. encrypted: all clients have keys."""
         self.cut: Counter[str] = Counter()
         self.handshakes_failed = 0
         self._log = log
@@ -159,26 +161,26 @@ class Connections:
         return len(self._open)
 
     def start(self) -> None:
-        """Once the socket is bound."""
+        """Start watching; call it once the socket is bound."""
         free = raise_descriptors() - _descriptors_in_use()
         self._most = max(_LEAST_CONNECTIONS, min(MOST_CONNECTIONS, int(_DESCRIPTORS_SHARE * free)))
         self._thread.start()
 
     def close(self) -> None:
-        """Before the socket is closed, by the thread that owns it."""
-        self._router.disable_monitor()  # before its reader goes: libzmq would wait for one
+        """Stop watching; call it before the socket is closed, in the thread that owns it."""
+        self._router.disable_monitor()  # before its reader ends: libzmq would wait for a reader
         self._over = True
         if self._thread.is_alive():
             self._thread.join(5.0)
 
-    # -- by the thread that owns the socket
+    # -- called in the thread that owns the socket
 
     def receive(self) -> tuple[bytes, zmq.Frame, list[bytes]]:
-        """The next message: routing id, its first frame, its frames; of more than MOST_FRAMES only these. Raises
-        zmq.Again without one.
+        """The next message as (routing id, first frame, frames); at most MOST_FRAMES frames are returned. Raises
+        zmq.Again if there is none.
         """
         identity = self._router.recv(zmq.DONTWAIT)
-        # Not copied, as only a frame of the library's reports its connection.
+        # Not copied, because only libzmq's own frames report their connection.
         first = frame = self._router.recv(zmq.DONTWAIT, copy=False)
         frames = [frame.bytes]
         count = 1
@@ -192,13 +194,13 @@ class Connections:
         return identity, first, frames
 
     def heard(self, identity: bytes, frame: zmq.Frame, key: str) -> None:
-        """A message has come, whose first frame this is; key: the name of its client's key, "" without."""
+        """Record a message by its first frame. key: the name of its client's key, "" without one."""
         descriptor = _descriptor_of(frame)
         if descriptor >= 0:
             self._heard.append((descriptor, key, identity))
 
     def may_come(self, key: str, address: str = "") -> bool:
-        """Whether a key may make another connection now; where it may, that is counted."""
+        """Whether a key may make another connection now; if so, the connection is counted."""
         now = self._clock()
         about = self._admitted.setdefault(key, _Admitted(filled_s=now))
         about.left = min(ADMITTED_AT_ONCE, about.left + (now - about.filled_s) * ADMITTED_A_S)
@@ -222,7 +224,7 @@ class Connections:
                 self._step()
             except zmq.ContextTerminated:
                 break
-            except Exception as error:  # libzmq waits for who reads its events: whatever it is, that goes on
+            except Exception as error:  # libzmq blocks without a reader of its events: continue after any error
                 self._log.error("connections_failed", traceback=self._log.trace_of(error))
                 self._next_tick = self._clock() + IDLE_S
         self._monitor.close(linger=0)
@@ -242,7 +244,7 @@ class Connections:
         told = recv_monitor_message(self._monitor)
         event, value = told["event"], int(told["value"])
         if event == zmq.EVENT_ACCEPTED:
-            with suppress(OSError):  # it has gone already
+            with suppress(OSError):  # already closed
                 self._open[value] = _Connection(os.fstat(value).st_ino, _peer_of(value), self._clock())
             self._accepted += 1
             if len(self._open) > self._most:
@@ -254,22 +256,22 @@ class Connections:
             self._most = max(_LEAST_CONNECTIONS, min(self._most, len(self._open)) - 1)
             self._make_room()
         else:
-            # ZeroMQ does not say more: a client without a key, one with another server's key, or a stranger.
+            # ZeroMQ reports no details: a client without a key, one with another server's key, or another protocol.
             reason = "a client without a key, with an old key of this server, or not of this protocol"
             self.handshakes_failed += 1
             self._log.warning("handshake_failed", reason=reason)
 
     def _tick(self, now: float) -> None:
         if now >= self._trim_s:
-            # What the last one held is free, and not given back: the next one could fill it without any growth.
+            # Return the memory of the dropped message, or the next one could fill it without visible growth.
             self._trim_s = float("inf")
             with suppress(AttributeError):
                 self._libc.malloc_trim(0)
         heard: dict[int, tuple[str, bytes]] = {}
-        while self._heard:  # the other thread goes on adding to it
+        while self._heard:  # the other thread keeps adding to it
             place, key, identity = self._heard.popleft()
             heard[place] = key, identity
-        while self._monitor.poll(0):  # afterwards every connection that was heard is known
+        while self._monitor.poll(0):  # afterwards every connection that sent a message is known
             self._take_event()
         for place, (key, identity) in heard.items():
             self._note(place, key, identity, now)
@@ -286,9 +288,9 @@ class Connections:
             if one.unfinished > most:
                 one.over_s = now if one.over_s is None else one.over_s
                 if now - one.over_s >= _OVER_S or one.unfinished > 2 * most:
-                    self._cut(place, "unfinished", f"{one.unfinished} bytes of one message came, {most} are allowed")
+                    self._cut(place, "unfinished", f"{one.unfinished} bytes of one message arrived, {most} are allowed")
             elif one.unfinished > _WATCHED_BYTES and not self._encrypted:
-                # In the clear an empty frame is two bytes on the wire, and sixty-four in memory.
+                # Unencrypted, an empty frame takes two bytes on the wire and 64 in memory.
                 resident = resident or _resident_bytes()
                 one.resident = one.resident or resident
                 if resident - one.resident > _GROWTH_BYTES + 2 * self._unfinished(self._open.values()):
@@ -296,10 +298,10 @@ class Connections:
         self._bound_sums()
         while self._too_many_frames:
             place, count = self._too_many_frames.popleft()
-            self._cut(place, "too many frames", f"a message of {count} frames came, one is expected")
+            self._cut(place, "too many frames", f"a message of {count} frames arrived, one is expected")
 
     def _note(self, place: int, key: str, identity: bytes, now: float) -> None:
-        """A message has come on a connection."""
+        """A message has arrived on a connection."""
         one = self._open.get(place)
         if one is None:
             return
@@ -308,7 +310,7 @@ class Connections:
             return
         one.greeted = True
         if self._is_claimed(identity):
-            self._cut(place, "claimed", "it claimed a routing id of the kind that libzmq gives to others")
+            self._cut(place, "claimed", "it claimed a routing id of the kind that libzmq assigns")
             return
         if not key:
             return
@@ -322,7 +324,9 @@ class Connections:
             self._cut(there, "too many of one key", f"its key has {len(mine)} connections, {most} are allowed")
 
     def _bound_sums(self) -> None:
-        """What is unfinished of one key, and of all: the longest ones of those who have most go."""
+        """Bound the unfinished bytes of each key and of all together: cut the longest messages of the largest
+        owner.
+        """
         long = {place: one for place, one in self._open.items() if one.unfinished > _WATCHED_BYTES}
         while long:
             by_owner: Counter[str] = Counter()
@@ -334,11 +338,11 @@ class Connections:
                 return
             place = max((each for each in long if long[each].owner == owner), key=lambda each: long[each].unfinished)
             del long[place]
-            self._cut(place, "unfinished", f"{most} bytes of unfinished messages came from one client")
+            self._cut(place, "unfinished", f"{most} bytes of unfinished messages arrived from one client")
 
     def _make_room(self) -> None:
-        """There are too many: of the owner who has most, the one that has been silent for longest; before all others
-        those that have not said anything yet.
+        """Cut a connection when there are too many: the longest silent one of the owner with the most connections,
+        counting only connections that have sent nothing yet, if there are any.
         """
         silent = {place: one for place, one in self._open.items() if not one.greeted}
         among = silent or self._open
@@ -349,15 +353,15 @@ class Connections:
             self._cut(oldest, "too many", f"there are {len(self._open)} connections, {self._most} are allowed")
 
     def _is_claimed(self, identity: bytes) -> bool:
-        """Whether a routing id looks like one that libzmq gives out, and it has not given that one out yet: when it
-        comes to it, it finds it taken and aborts the process.
+        """Whether a routing id looks like one that libzmq assigns but has not assigned yet. When libzmq reaches that
+        number, it would find it taken and abort the process.
         """
         if len(identity) != 5 or identity[0]:
             return False
         return (int.from_bytes(identity[1:], "big") - self._first) % 2**32 > self._accepted
 
     def _whose(self, address: str) -> str:
-        """Which key's a connection is that was not heard yet; "" where it may be one of several."""
+        """The key of a connection that has sent nothing yet, by its address; "" if it may belong to several keys."""
         keys = [key for key, about in list(self._admitted.items()) if any(at == address for _, at in list(about.since))]
         return keys[0] if len(keys) == 1 else ""
 
@@ -365,7 +369,7 @@ class Connections:
         return sum(one.unfinished for one in some)
 
     def _cut(self, place: int, why: str, reason: str) -> None:
-        """Shut a connection down, and it only: the descriptor may be another one's by now."""
+        """Shut down this connection only: its descriptor may already belong to another one."""
         one = self._open.pop(place, None)
         if one is None:
             return
@@ -384,7 +388,7 @@ class Connections:
                     held.shutdown(socket.SHUT_RDWR)
 
     def _received(self, place: int) -> int:
-        """Bytes that have come in on a connection so far; 0 where the system does not say."""
+        """Bytes received on a connection so far; 0 if the system does not report them."""
         size = ctypes.c_uint32(len(self._info))
         failed = self._libc.getsockopt(place, socket.IPPROTO_TCP, _TCP_INFO, self._info, ctypes.byref(size))
         if failed or size.value < _BYTES_RECEIVED_AT + 8:
@@ -393,7 +397,7 @@ class Connections:
 
 
 def raise_descriptors() -> int:
-    """Let this process have as many descriptors as the system allows it; returns how many."""
+    """Raise this process's limit of descriptors to the allowed maximum; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -423,7 +427,7 @@ def _peer_of(place: int) -> str:
 
 
 def _first_id(router: zmq.Socket[bytes]) -> int:
-    """The first number that libzmq gives to a client of this socket: to one of our own, before there are others."""
+    """The first number that libzmq assigns on this socket, learned from a connection of our own before any other."""
     address = f"inproc://first-id-{secrets.token_hex(8)}"
     router.bind(address)
     with router.context.socket(zmq.DEALER) as own:

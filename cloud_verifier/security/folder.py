@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A key ring on disk: `server.key`, `clients/NAME.json`, and `edges/NAME.key` for those that have not been handed out.
+"""A key ring on disk: `server.key`, `clients/NAME.json`, and `edges/NAME.key` for keys that were not handed out yet.
 
-Every file is written whole or not at all, so a server may read at any time. Only `server.key` and `edges/` are secret;
-a server needs `server.key` and `clients/`.
+Every file is written whole or not at all, so a server may read at any time. Only `server.key` and `edges/` are secret.
+A server needs only `server.key` and `clients/`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ServerKey(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def new_pair() -> tuple[str, str]:
-    """A public key and its secret. Raises VerifierError where ZeroMQ cannot encrypt."""
+    """A new public key and its secret. Raises VerifierError if ZeroMQ was built without encryption."""
     if not zmq.has("curve"):
         raise VerifierError(CURVE_MISSING)
     public, secret = zmq.curve_keypair()
@@ -56,7 +56,7 @@ def new_pair() -> tuple[str, str]:
 
 
 class KeyFolder:
-    """A key ring as a person changes it: make, revoke, rotate, hand out. Every method raises VerifierError."""
+    """A key ring for administration: make, revoke, rotate and export keys. Every method raises VerifierError."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -79,7 +79,7 @@ class KeyFolder:
         return key
 
     def create(self) -> None:
-        """Make the folder and the server's key unless they are there."""
+        """Create the folder and the server's key if they do not exist."""
         with self._writing():
             for folder in (self.path, self.path / CLIENTS, self.path / EDGES):
                 if folder.exists() and not folder.is_dir():
@@ -89,7 +89,7 @@ class KeyFolder:
             try:
                 self._write_server_key(fresh=True)
             except FileExistsError:
-                return  # another client was quicker
+                return  # another process was quicker
 
     def new(self, client: ClientKey, secret: str) -> None:
         """Add a client, whose public key is that of `secret`."""
@@ -98,19 +98,21 @@ class KeyFolder:
         except FileExistsError:
             state = "" if self.client(client.name).revoked is None else ", and revoked"
             raise VerifierError(
-                f"there is a client {client.name} already{state}: rotate its key or take another name"
+                f"client {client.name} exists already{state}: rotate its key or choose another name"
             ) from None
         self._write_edge(client, secret)
 
     def client(self, name: str) -> ClientKey:
-        """What is known of a client."""
+        """The record of a client."""
         place = self.path / CLIENTS / f"{check_name(name)}.json"
         if not place.is_file():
-            raise VerifierError(f"there is no client {name} in {self.path}: specnav keys list shows who is")
+            raise VerifierError(
+                f"there is no client {name} in {self.path}: specnav keys list shows all clients"
+            )
         return read_client(place)
 
     def revoke(self, name: str, now: datetime) -> ClientKey:
-        """Shut a client out."""
+        """Revoke a client's key."""
         client = self.client(name)
         if client.revoked is None:
             client = msgspec.structs.replace(client, revoked=now, previous=None)
@@ -120,7 +122,7 @@ class KeyFolder:
         return client
 
     def rotate(self, name: str, now: datetime, grace: timedelta) -> ClientKey:
-        """A new key for a client, revoked or not; the previous one stays good for `grace`, unless it was revoked."""
+        """Make a new key for a client, revoked or not; an unrevoked previous key stays valid for `grace`."""
         client = self.client(name)
         public, secret = new_pair()
         kept = grace > timedelta(0) and client.revoked is None
@@ -131,19 +133,19 @@ class KeyFolder:
         return client
 
     def rotate_server(self) -> None:
-        """A new key for the server: it is used from the next start on, and every edge needs its file anew."""
+        """Make a new key for the server, used from its next start on; every edge then needs a new key file."""
         self.server_key()
         self._write_server_key()
 
     def export(self, name: str) -> EdgeKey:
-        """What the edge of a client needs, with the server's key of now."""
+        """The key file for a client's edge, with the server's current key."""
         client = self.client(name)
         if client.revoked is not None:
             raise VerifierError(f"the key of {name} is revoked: specnav keys rotate {name} makes a new one")
         place = self.path / EDGES / f"{name}.key"
         if not place.exists():
             raise VerifierError(
-                f"the secret of {name} is not kept here: specnav keys rotate {name} makes a new one"
+                f"the secret of {name} is no longer stored here: specnav keys rotate {name} makes a new one"
             )
         try:
             key = read_key(place)
@@ -151,12 +153,12 @@ class KeyFolder:
             raise VerifierError(str(error)) from error
         if key.public != client.public:
             raise VerifierError(
-                f"{place} is not of the key of now: specnav keys rotate {name} makes a new one"
+                f"{place} does not match the current key: specnav keys rotate {name} makes a new one"
             )
         return msgspec.structs.replace(key, verifier=self.server_key().public)
 
     def forget_secret(self, name: str) -> None:
-        """Keep a client's secret no longer: it was handed out."""
+        """Delete a client's secret after it was handed out."""
         with self._writing():
             (self.path / EDGES / f"{check_name(name)}.key").unlink(missing_ok=True)
 
@@ -188,7 +190,7 @@ class KeyFolder:
 
 
 def read_client(path: Path) -> ClientKey:
-    """One client's file. Raises VerifierError for what is none."""
+    """Read one client's file. Raises VerifierError if it is not valid."""
     try:
         client = msgspec.json.decode(read_file(path, MOST_KEY_BYTES), type=ClientKey)
     except OSError as error:
@@ -196,7 +198,9 @@ def read_client(path: Path) -> ClientKey:
     except (msgspec.MsgspecError, ValueError) as error:
         raise VerifierError(f"{path} is not a client's file ({error})") from error
     if client.name != path.stem:
-        raise VerifierError(f"{path} is of client {client.name!r}: the file must have the client's name")
+        raise VerifierError(
+            f"{path} is the file of client {client.name!r}: the file must have the client's name"
+        )
     if client.created.tzinfo is None or (
         client.previous is not None and client.previous.until.tzinfo is None
     ):

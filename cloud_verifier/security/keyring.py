@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A key ring as a running server sees it: who holds which key, read again where the files have changed."""
+"""A key ring as a running server sees it: who holds which key. Changed files are read again."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cloud_verifier.security.folder import CLIENTS, KeyFolder, ServerKey, client
 from cloud_verifier.security.records import ClientKey
 
 _SETTLED_NS = 50_000_000
-"""A folder's time of change moves in steps of up to 10 ms: of two changes in one step only the first shows in it."""
+"""Folder timestamps advance in steps of up to 10 ms: a second change within one step would go unnoticed."""
 
 
 def utc_now() -> datetime:
-    """The time of day, for what is written down."""
+    """The current time in UTC, for records."""
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
 class Keyring:
-    """Clients by name and by public key. A file that is not a client's shuts out that client and no other client."""
+    """Clients by name and by public key. An invalid client file shuts out that client and no other."""
 
     def __init__(self, path: str | Path, log: EventLog, now: Callable[[], datetime] = utc_now) -> None:
-        """Read a folder. Raises VerifierError for one without a usable server key or without clients."""
+        """Read a folder. Raises VerifierError if it has no usable server key or no clients folder."""
         self.path = Path(path)
         self.server: ServerKey = KeyFolder(path).server_key()
         self._log = log
@@ -45,39 +45,43 @@ class Keyring:
         return len(self._by_name)
 
     def client(self, name: str) -> ClientKey | None:
-        """A client by its name, revoked or not."""
+        """The client with this name, revoked or not."""
         return self._by_name.get(name)
 
     def owner(self, public: str) -> ClientKey | None:
-        """Whose public key this is or was, revoked or not."""
+        """The client whose public key this is or was, revoked or not."""
         return self._by_public.get(public)
 
     def holder(self, public: str) -> ClientKey | None:
-        """Who may come in with a public key, or None."""
+        """The client that is admitted with this public key, or None."""
         client = self._by_public.get(public)
         if client is None or client.revoked is not None:
             return None
-        if client.public == public:  # asked with every message
+        if client.public == public:  # checked first, because this runs for every message
             return client
         previous = client.previous
         return client if previous is not None and self._now() < previous.until else None
 
     @property
     def is_touched(self) -> bool:
-        """Whether a client may have been made, revoked or rotated since `refresh`: one look, however many clients."""
+        """Whether a client may have been added, revoked or rotated since `refresh`; one stat call for any
+        number of clients.
+        """
         try:
             return (self.path / CLIENTS).stat().st_mtime_ns != self._changed_ns
         except OSError:
             return False
 
     def refresh(self) -> bool:
-        """Read what has changed; True where anything has. Keeps what it knows while the folder cannot be read."""
+        """Read changed files; returns whether any had changed. Keeps the previous state while the folder is
+        unreadable.
+        """
         try:
             changed_ns = (self.path / CLIENTS).stat().st_mtime_ns
             self._changed_ns = changed_ns if abs(time.time_ns() - changed_ns) > _SETTLED_NS else None
             found = {}
             for file in client_files(self.path):
-                with contextlib.suppress(FileNotFoundError):  # taken away in between
+                with contextlib.suppress(FileNotFoundError):  # deleted in between
                     found[file] = _stamp(file)
         except OSError as error:
             if not self._unreadable:
@@ -95,7 +99,7 @@ class Keyring:
             self._read[file] = known
         clients = [client for _, client in self._read.values() if client is not None]
         self._by_name = {client.name: client for client in clients}
-        # Of two files with one key the one that was revoked counts.
+        # If two files have the same key, the revoked one counts.
         clients.sort(key=lambda client: client.revoked is not None)
         self._by_public = {}
         for client in clients:
@@ -113,6 +117,6 @@ class Keyring:
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
-    """What changes when a file does."""
+    """A fingerprint that changes when the file does."""
     about = file.lstat()
     return about.st_mtime_ns, about.st_size, about.st_ino

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a key ring knows of a client: its name, its public key, its class and its quota. Nothing here is secret."""
+"""The record of a client in a key ring: name, public key, class and quota. Nothing here is secret."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Megabytes = Annotated[float, Meta(ge=0.001, le=100_000)]
 
 
 class Quota(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Bounds of one client instead of the server's; None: the server's.
+    """A client's own bounds, which replace the server's; None: the server's bound applies.
 
-    sessions: open at a time. messages_per_s: on average. queued_mb: of what waits for the engine.
+    sessions: most open at a time. messages_per_s: average rate. queued_mb: size of messages that wait for the engine.
     """
 
     sessions: Sessions | None = None
@@ -34,7 +34,7 @@ class Quota(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     queued_mb: Megabytes | None = None
 
     def within(self, limits: Limits) -> Limits:
-        """The server's limits with the bounds that are given in their place."""
+        """The server's limits, with this quota's bounds in their place."""
         if self.sessions is not None:
             limits = replace(limits, sessions=self.sessions)
         if (rate := self.messages_per_s) is not None:
@@ -45,14 +45,14 @@ class Quota(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Previous(Struct, frozen=True, forbid_unknown_fields=True):
-    """The public key before a rotation, and until when it is still good."""
+    """The public key before a rotation, and until when it stays valid."""
 
     public: Z85Key
     until: datetime
 
 
 class ClientKey(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One client. revoked: since when it may not come in any more."""
+    """One client. revoked: since when its key is revoked."""
 
     name: str
     public: Z85Key
@@ -64,7 +64,7 @@ class ClientKey(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 def check_name(name: str) -> str:
-    """The name of a client. Raises VerifierError for one that could not be a file's."""
+    """Check a client's name and return it. Raises VerifierError if it cannot be a file name."""
     if not NAME.fullmatch(name):
-        raise VerifierError(f"name {name!r} is not usable: take up to 64 letters, digits, dots, _ and -")
+        raise VerifierError(f"name {name!r} is not usable: use up to 64 letters, digits, dots, _ and -")
     return name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One answer on its way: from the thread that makes it to the task of the event loop that sends it."""
+"""Passes one answer from the thread that makes it to the event-loop task that sends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Piece:
-    """Text that is certain, and the ids that it came with."""
+    """Verified text, and its token ids."""
 
     text: str = ""
     ids: tuple[int, ...] = ()
@@ -25,7 +25,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class AnswerOutcome:
-    """How an answer ended. finish: None if it was not wanted any more."""
+    """How an answer ended. finish: None if it was cancelled."""
 
     finish: FinishReason | None
     prompt_tokens: int
@@ -34,18 +34,18 @@ class AnswerOutcome:
 
     @property
     def drafted(self) -> int:
-        """Draft tokens that were judged."""
+        """Number of draft tokens judged."""
         return sum(one.drafted for one in self.stats.rounds)
 
     @property
     def accepted(self) -> int:
-        """Draft tokens that the target took."""
+        """Number of draft tokens accepted."""
         return sum(one.accepted for one in self.stats.rounds)
 
 
 class ApiAnswer:
-    """cancel: set it, and the answer ends soon. Pieces join while no node takes them: a client that reads slowly, or
-    wants the whole only, costs no thread a step.
+    """An answer in progress. cancel: set it to end the answer soon. Pieces are joined until they are taken, so that a
+    client that reads slowly, or wants only the whole answer, causes no thread switches.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -61,7 +61,7 @@ class ApiAnswer:
         self._over = asyncio.Event()
 
     def say(self, text: str, ids: list[int]) -> None:
-        """In the answer's thread: so much is verified."""
+        """Called in the answer's thread with newly verified text."""
         with self._lock:
             self._texts.append(text)
             self._ids.extend(ids)
@@ -72,7 +72,7 @@ class ApiAnswer:
             self._call(self._ready.set)
 
     def end(self, end: AnswerOutcome | ApiError) -> None:
-        """In the answer's thread: nothing follows."""
+        """Called in the answer's thread when the answer has ended."""
         with self._lock:
             self._end = end
         self._call(self._wake_all)
@@ -84,13 +84,13 @@ class ApiAnswer:
     def _call(self, action: Callable[[], None]) -> None:
         try:
             self._loop.call_soon_threadsafe(action)
-        except RuntimeError:  # the loop has ended: no thread waits
+        except RuntimeError:  # the event loop has ended: nothing waits
             self.cancel.set()
 
     async def next(self) -> Piece | None:
-        """What has been said since the last time, as soon as there is any; None behind the end.
+        """The text since the last call, as soon as there is any; None after the end.
 
-        Raises ApiError where the answer has failed, once everything said before was taken.
+        Raises ApiError if the answer has failed, once all earlier text was taken.
         """
         while True:
             with self._lock:
@@ -108,9 +108,9 @@ class ApiAnswer:
             await self._ready.wait()
 
     async def rest(self, seconds: float) -> None:
-        """Let more come together, for half of this long at least; no longer than until the end.
+        """Wait for more text to accumulate: for at least half of `seconds`, but not beyond the end of the answer.
 
-        Answers that rest equally long go on at the same moments: the loop wakes once for many of them.
+        Answers that wait equally long wake at the same moments, so the loop wakes once for many of them.
         """
         if self._over.is_set():
             return
@@ -123,7 +123,7 @@ class ApiAnswer:
             timer.cancel()
 
     async def whole(self) -> Piece:
-        """All of it, at the end. Raises ApiError where the answer has failed."""
+        """The whole answer, at its end. Raises ApiError if it has failed."""
         await self._over.wait()
         if isinstance(self._end, ApiError):
             raise self._end
@@ -131,5 +131,5 @@ class ApiAnswer:
 
     @property
     def ended(self) -> AnswerOutcome | ApiError | None:
-        """How it ended; None while it is made."""
+        """How it ended; None while it is in progress."""
         return self._end

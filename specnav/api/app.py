@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes: a request is let in, read, given a place, answered as a whole or in parts, and logged in one line."""
+"""The routes: a request is authorised, read, queued, answered whole or streamed, and logged in one line."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ Say = Callable[[bytes, bool], Awaitable[None]]
 
 EVENT_EVERY_S = 0.02
 EVENTS_PER_S = 200
-"""The first text of an answer leaves at once. What is verified within this long after an event leaves as one; longer
-where many answers stream: of all of them together there are no more events than this many a second.
+"""The first text of an answer is sent at once. Later text is collected for EVENT_EVERY_S per event, or longer if many
+answers stream: all together send at most EVENTS_PER_S events a second.
 """
 _READ_ASIDE_BYTES = 1 << 17
 
 
 @dataclass
 class RequestRecord:
-    """What the log says of a request."""
+    """Log fields of a request."""
 
     route: str
     client: str
@@ -57,7 +57,7 @@ class RequestRecord:
 
 
 class Routes:
-    """What the server does, by URL. keys: None: every process on this machine may ask."""
+    """The server's request handlers. keys: None: any process on this machine may ask."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Routes:
         self._since = int(time.time())
 
     def app(self) -> FastAPI:
-        """The application. Without pages about itself: they would load scripts from elsewhere."""
+        """The application, without documentation pages: those would load scripts from other sites."""
         app = FastAPI(title="specnav api", docs_url=None, redoc_url=None, openapi_url=None)
         app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
         app.add_api_route("/v1/completions", self.completion, methods=["POST"])
@@ -95,13 +95,13 @@ class Routes:
         return app
 
     async def health(self, request: Request) -> Response:
-        """Whether the server works; not whether the verifier does."""
+        """Whether this server works, regardless of the verifier."""
         self._check_site(request)
         wrong = self._house.stuck(STUCK_S) or self._workers_wrong()
         return self._state(wrong)
 
     async def ready(self, request: Request) -> Response:
-        """Whether it takes requests, and its loops go round."""
+        """Whether it accepts requests and its loops run."""
         self._check_site(request)
         ends = "the server is shutting down" if self._desk.closed else ""
         return self._state(ends or self._house.stuck(SLOW_S) or self._workers_wrong())
@@ -116,12 +116,12 @@ class Routes:
         return Response(self._counters.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def models(self, request: Request) -> Response:
-        """The one model there is."""
+        """The list of the one model."""
         self._owner(request)
         return JSONResponse(replies.models(await self._house.told_name(), self._since))
 
     async def model(self, request: Request, name: str) -> Response:
-        """What there is under a name."""
+        """The model with this name."""
         self._owner(request)
         ours = await self._house.told_name()
         if not await self._house.is_called(name):
@@ -137,11 +137,11 @@ class Routes:
         return await self._answered(request, "text")
 
     async def _answered(self, request: Request, kind: Kind) -> Response:
-        """A request for an answer; whatever comes of it, there is one line about it in the log."""
+        """Answer a request; every request is logged in one line, whatever its result."""
         record = RequestRecord(request.url.path, "", time.perf_counter())
         try:
             record.client = self._owner(request)
-            self._desk.check()  # before a long body is read for nothing
+            self._desk.check()  # before a long body is read in vain
             asked = await self._asked(request, kind)
             record.stream = asked.stream
             if not await self._house.is_called(asked.model):
@@ -181,7 +181,7 @@ class Routes:
     async def _events(
         self, answer: ApiAnswer, shapes: replies.Shapes, piece: Piece | None, record: RequestRecord, say: Say
     ) -> None:
-        """An answer in parts, from its first on; what is there at the end leaves with it."""
+        """Stream an answer, starting with its first piece; the last text is sent together with the end."""
         record.status = CLIENT_GONE
         ready = b""
         try:
@@ -201,49 +201,48 @@ class Routes:
             record.outcome = outcome
             ready += b"".join(map(replies.event, shapes.last(outcome))) + replies.DONE
             record.status = 200
-        except ApiError as error:  # the status is gone already: the client finds this among the events
+        except ApiError as error:  # the status was sent already: report the error as an event
             record.status, record.code = error.status, error.code
             ready += replies.event(error.body)
         await say(ready, False)
 
     def _left(self, answer: ApiAnswer, record: RequestRecord) -> None:
-        """Nothing more is sent, whether all was or the client has gone."""
+        """The response is over, because all was sent or the client has gone."""
         answer.cancel.set()
         self._write(record)
 
     async def _started(self, asked: ApiRequest, owner: str, gone: asyncio.Event) -> ApiAnswer:
-        """The answer, once there is a place for it."""
+        """Start an answer once the queue has a place for it."""
         await unless(gone, self._house.compiled(asked, owner))
         await unless(gone, self._desk.take())
         return self._house.start(asked, owner, self._desk.give_back)
 
     def _owner(self, request: Request) -> str:
-        """Whose request it is. Raises ApiError for one that may not ask."""
+        """Owner of a request. Raises ApiError for a missing or wrong key."""
         if self._keys is not None:
             return self._keys.owner(request.headers.get("authorization", ""))
         self._check_site(request)
         return ""
 
     def _check_site(self, request: Request) -> None:
-        """Raise ApiError for what a page of another site has a browser of this machine ask, where no client has a
-        key.
+        """Without API keys, raise ApiError for requests that a browser on this machine sends for another site's page.
         """
         if self._keys is not None:
             return
         host = request.headers.get("host", "localhost")
-        # A page may have a name of its own lead here.
+        # Against DNS rebinding: another site's name may resolve to this machine.
         if not is_loopback(_with_port(host)):
-            raise ApiError(403, f"without API keys only this machine is served, and not as {host[:100]}")
+            raise ApiError(403, f"without API keys only local host names are served, not {host[:100]}")
         origin = request.headers.get("origin")
         if origin is not None and not is_loopback(_with_port(urlsplit(origin).netloc)):
-            raise ApiError(403, f"without API keys pages of other sites are not served, {origin[:100]} is one")
+            raise ApiError(403, f"without API keys pages of other sites, such as {origin[:100]}, are not served")
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin", "same-site"):
             raise ApiError(403, "without API keys pages of other sites are not served")
 
     async def _asked(self, request: Request, kind: Kind) -> ApiRequest:
-        """The body, read and checked; a long one aside, so that others go on meanwhile. Raises ApiError."""
+        """Read and check the body; a long one is parsed in another thread. Raises ApiError."""
         kind_of_body = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind_of_body != "application/json":  # any other may come from a form, without the browser asking
+        if kind_of_body != "application/json":  # other types can come from a form without a CORS preflight
             shown = kind_of_body[:100] or "none"
             raise ApiError(415, f"Content-Type must be application/json, got {shown}", code="unsupported_media_type")
         data = await self._body(request)
@@ -273,7 +272,7 @@ class Routes:
         raise ApiError(413, f"the request is longer than {most} bytes: send smaller pictures", code="too_large")
 
     def _write(self, record: RequestRecord) -> None:
-        """The request's line in the log, and its place in the counters."""
+        """Log a request and count it."""
         now = time.perf_counter()
         outcome = record.outcome
         fields: dict[str, Any] = {"route": record.route, "status": record.status, "stream": record.stream}
@@ -298,21 +297,21 @@ def _with_port(host: str) -> str:
 
 
 class EventResponse(Response):
-    """Server-sent events: `events` says them, (bytes, whether more follow), until the client goes away; `ended` is
-    called at their end, however early that comes.
+    """Server-sent events. `events` sends them by calling its argument with (bytes, whether more follow) until it ends
+    or the client goes away; `ended` is always called afterwards.
     """
 
     media_type = "text/event-stream"
 
     def __init__(self, events: Callable[[Say], Awaitable[None]], ended: Callable[[], None]) -> None:
-        # Neither browsers nor proxies are to keep events back.
+        # Keep browsers and proxies from buffering events.
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]  # of no content: it comes in parts
+        del self.headers["content-length"]  # the length of a stream is unknown
         self._events = events
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them."""
+        """Send the events."""
 
         async def say(data: bytes, more: bool) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": more})
@@ -333,36 +332,36 @@ class EventResponse(Response):
 
 
 async def refused(request: Request, error: Exception) -> Response:
-    """An ApiError as a reply."""
+    """The response for an ApiError."""
     assert isinstance(error, ApiError)
     return JSONResponse(error.body, error.status, error.headers)
 
 
 async def no_such_page(request: Request, error: Exception) -> Response:
-    """What the framework refuses, in the same shape."""
+    """The response for an error of the framework, in the same shape."""
     assert isinstance(error, HTTPException)
     said = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", code="unknown_url")
     return JSONResponse(said.body, said.status)
 
 
 def no_model(name: str, ours: str) -> ApiError:
-    """There is no such model."""
+    """The error for an unknown model name."""
     return ApiError(404, f"there is no model {name[:100]!r} here, only {ours!r}", param="model", code="model_not_found")
 
 
 def left() -> ApiError:
-    """There is no client to answer."""
+    """The error for a client that has gone."""
     return ApiError(CLIENT_GONE, "the client has gone away", code="client_gone")
 
 
 def ended_early() -> ApiError:
-    """The server ends before the answer."""
+    """The error for an answer that the server's shutdown cut short."""
     return ApiError(503, "the server is shutting down: the answer is not complete", code="shutting_down")
 
 
 @contextlib.asynccontextmanager
 async def watched(request: Request) -> AsyncIterator[asyncio.Event]:
-    """An event that is set when the client goes away. The body has been read."""
+    """Yields an event that is set when the client goes away. The body must have been read."""
     gone = asyncio.Event()
 
     async def watch() -> None:
@@ -379,13 +378,13 @@ async def watched(request: Request) -> AsyncIterator[asyncio.Event]:
 
 
 async def left_by(receive: Receive) -> None:
-    """Until the client has gone away. The body has been read."""
+    """Return when the client has gone away. The body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def unless(gone: asyncio.Event, doing: Any, answer: ApiAnswer | None = None) -> Any:
-    """What comes of it, unless the client goes away before: then ApiError, and the answer ends."""
+    """The result of `doing`. If the client goes away first, cancel it and the answer, and raise ApiError."""
     work, leaves = asyncio.ensure_future(doing), asyncio.ensure_future(gone.wait())
     try:
         await asyncio.wait((work, leaves), return_when=asyncio.FIRST_COMPLETED)

@@ -17,15 +17,15 @@ MEBIBYTE = 2**20
 
 @dataclass(frozen=True)
 class ApiConfig:
-    """Settings of one server. draft_ms: every draft forward takes at least this long, to stand in for a slower device.
-    together: answers that share a draft forward.
+    """Settings of one server. draft_ms: minimum time of a draft forward pass, to stand in for a slower device.
+    together: most answers that share a draft forward pass.
     """
 
     connect: str = same_as(
         EdgeSettings,
         "connect",
         default=REQUIRED,
-        help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT; it holds the model that answers.",
+        help="Verifier at tcp://HOST:PORT, or fleet at fleet://HOST:PORT; it runs the model that answers.",
     )
     key: Path | None = same_as(EdgeSettings, "key")
     pair: str | None = same_as(EdgeSettings, "pair")
@@ -38,17 +38,17 @@ class ApiConfig:
     gamma: int = same_as(DecodingOptions, "gamma")
     bind: str = setting("127.0.0.1:8000", "Where to listen; port 0 takes a free one.", metavar="HOST:PORT")
     api_keys: Path | None = setting(
-        None, "Names and hashes of API keys. Without, only this machine is served.", metavar="FILE"
+        None, "File of names and hashes of API keys. Without it only this machine is served.", metavar="FILE"
     )
-    name: str = setting("", "What the model is called here.", shown="as the verifier calls it")
-    answers: int = setting(16, "Answers at a time.", 1, 512)
-    queue: int = setting(64, "Requests that may wait; more get 429.", 0, 100_000)
-    max_tokens: int = setting(1024, "Of a chat answer whose request does not say.", 1, 1_000_000)
+    name: str = setting("", "Name of the model in this API.", shown="the verifier's name for it")
+    answers: int = setting(16, "Most answers at a time.", 1, 512)
+    queue: int = setting(64, "Most waiting requests; further ones get status 429.", 0, 100_000)
+    max_tokens: int = setting(1024, "Default length limit of chat answers.", 1, 1_000_000)
     patience_s: float = same_as(DecodingOptions, "patience_s")
     drain_s: float = setting(
-        10.0, "After SIGTERM, answers in flight may take this long.", 1, 3600, unit="s", flags=("--drain",)
+        10.0, "Time for running answers to end after SIGTERM.", 1, 3600, unit="s", flags=("--drain",)
     )
-    max_body_mb: float = setting(32.0, "Longest request.", 0.001, 1024, unit="MB")
+    max_body_mb: float = setting(32.0, "Largest request body.", 0.001, 1024, unit="MB")
     metrics: bool = setting(False, "Serve /metrics, for Prometheus.")
     log_contents: bool = setting(False, "Let the log quote prompts and answers, to find an error.")
     draft_ms: float = 0.0
@@ -72,7 +72,7 @@ class ApiConfig:
 
 
 def host_and_port(bind: str) -> tuple[str, int]:
-    """What HOST:PORT says; [::1]:8000 for an address with colons. Raises UsageError."""
+    """The parts of HOST:PORT; IPv6 addresses are written [::1]:8000. Raises UsageError."""
     host, colon, port = bind.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"bind address {bind!r} is not usable: give HOST:PORT, like 127.0.0.1:8000")

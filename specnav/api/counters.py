@@ -14,7 +14,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
 class Counters:
-    """What requests came to."""
+    """Counts requests and their results."""
 
     def __init__(self, joint: JointForwards, busy: Callable[[], int], waiting: Callable[[], int]) -> None:
         self._registry = registry = CollectorRegistry()
@@ -23,18 +23,18 @@ class Counters:
         self._drafted = Counter("specnav_api_drafted", "Draft tokens judged", registry=registry)
         self._accepted = Counter("specnav_api_accepted", "Draft tokens accepted", registry=registry)
         self._seconds = Histogram(
-            "specnav_api_seconds", "Time of a request", buckets=_SECONDS, registry=registry
+            "specnav_api_seconds", "Seconds per request", buckets=_SECONDS, registry=registry
         )
         for name, text, look in (
             ("answers", "Answers being made", busy),
-            ("queue", "Requests that wait", waiting),
-            ("draft_forwards", "Draft forwards so far", lambda: joint.forwards),
-            ("draft_sessions", "Sessions in them, one by one", lambda: joint.sessions),
+            ("queue", "Waiting requests", waiting),
+            ("draft_forwards", "Draft forward passes so far", lambda: joint.forwards),
+            ("draft_sessions", "Sessions per draft forward pass, summed", lambda: joint.sessions),
         ):
             Gauge(f"specnav_api_{name}", text, registry=registry).set_function(look)
 
     def request(self, status: int, seconds: float, outcome: AnswerOutcome | None) -> None:
-        """A request is over."""
+        """Count a finished request."""
         self._requests.labels(str(status)).inc()
         self._seconds.observe(seconds)
         if outcome is not None:
@@ -43,5 +43,5 @@ class Counters:
             self._accepted.inc(outcome.accepted)
 
     def page(self) -> bytes:
-        """What /metrics says."""
+        """The content of /metrics."""
         return generate_latest(self._registry)

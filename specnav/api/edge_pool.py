@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the answers: each in a thread, with an edge of its own, all of them over one loaded draft model.
+"""Makes answers: each in a thread with its own edge, all over one loaded draft model.
 
-An edge is a decoder with its link; it serves one answer at a time and is kept for the next. Their draft forwards meet
-in the model (specdec.drafting.joint).
+An edge is a decoder with its link. It serves one answer at a time and is kept for later ones. Draft forward passes of
+several edges are joined (specdec.drafting.joint).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FINISHES: dict[str, FinishReason] = {"eos": "stop", "stop": "stop", "length": "
 
 @dataclass(eq=False)
 class PooledEdge:
-    """A decoder and its link. owner: whose prompts its memory is of; prompt: the ids of the last one."""
+    """A decoder and its link. owner: whose prompts it remembers; prompt: token ids of the last one."""
 
     link: Link
     decoder: EdgeDecoder
@@ -52,7 +52,7 @@ class PooledEdge:
 
 
 class EdgePool:
-    """At most config.answers answers at a time: the caller sees to that."""
+    """A pool of edges for up to config.answers answers at a time; the caller enforces that bound."""
 
     def __init__(self, config: ApiConfig, draft: LoadedModel, log: EventLog) -> None:
         self._config = config
@@ -68,14 +68,14 @@ class EdgePool:
 
     @property
     def name(self) -> str:
-        """What the model is called here; "" before the verifier has reported it."""
+        """The model's name in this API; "" until the verifier has reported it."""
         if self._config.name or self._known is None:
             return self._config.name
         told = self._known.model
         return Path(told).name if told.startswith(("/", ".")) else told
 
     async def is_called(self, model: str) -> bool:
-        """Whether the model answers to a name, whole or without whose it is; True before its name is known."""
+        """Whether `model` names our model, with or without its owner prefix; True while the name is unknown."""
         if not self._is_named(model):
             await asyncio.get_running_loop().run_in_executor(None, self._look_again)
         return self._is_named(model)
@@ -85,7 +85,7 @@ class EdgePool:
         return not name or model in (name, name.rpartition("/")[2])
 
     def _look_again(self) -> None:
-        """Before something is refused by what the verifier said: another one may listen there by now."""
+        """Ask the verifier again before refusing by its earlier reply: another verifier may listen there now."""
         now_s = time.monotonic()
         if now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
@@ -93,14 +93,14 @@ class EdgePool:
                 self.knock()
 
     def knock(self) -> Welcome:
-        """Ask the verifier who it is. Raises LinkLost and what else EdgeDecoder raises, ModelError for a pair that
-        cannot work.
+        """Connect to the verifier and check its model. Raises LinkLost and other errors of EdgeDecoder, and ModelError
+        for a target and draft that do not match.
         """
         with self._lock:
             edge = self._idle.pop() if self._idle else None
         edge = edge or self._new_edge()
         try:
-            with contextlib.suppress(LinkLost):  # what notices that a connection was closed is to read from it
+            with contextlib.suppress(LinkLost):  # a closed connection is noticed only by reading from it
                 while edge.link.told is not None and edge.link.receive(0.001) is not None:
                     pass
             welcome = edge.link.ensure_connected()
@@ -111,7 +111,7 @@ class EdgePool:
         return welcome
 
     async def told_name(self) -> str:
-        """The model's name, which the verifier is asked for where it has not reported. Raises ApiError."""
+        """The model's name; asks the verifier if it is unknown. Raises ApiError."""
         if not self.name:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, self.knock)
@@ -120,7 +120,7 @@ class EdgePool:
         return self.name
 
     def start(self, asked: ApiRequest, owner: str, done: Callable[[], None]) -> ApiAnswer:
-        """Begin an answer, in the event loop; `done` is called there when its thread has ended."""
+        """Start an answer; called in the event loop, which calls `done` when the answer's thread has ended."""
         loop = asyncio.get_running_loop()
         answer = ApiAnswer(loop)
         self._running.add(answer)
@@ -133,7 +133,7 @@ class EdgePool:
         return answer
 
     async def compiled(self, asked: ApiRequest, owner: str) -> None:
-        """Have the grammar of a request compiled, which may take a while, before it takes a place. Raises ApiError."""
+        """Compile a request's grammar before it takes a place, because that may take a while. Raises ApiError."""
         if not asked.options.grammar:
             return
         try:
@@ -153,16 +153,16 @@ class EdgePool:
             raise api_error(error) from error
 
     def stuck(self, seconds: float) -> str:
-        """Why answers do not go on for longer than so; "" where they do."""
+        """A message if a draft forward pass has run for longer than `seconds`; "" otherwise."""
         joint = self._draft.runner.joint
         began_s = None if joint is None else joint.began_s
         late_s = 0.0 if began_s is None else time.monotonic() - began_s
-        return f"a draft forward has not come to its end for {late_s:.0f} s" if late_s > seconds else ""
+        return f"a draft forward pass has been running for {late_s:.0f} s" if late_s > seconds else ""
 
     @contextlib.contextmanager
     def _charged(self, owner: str) -> Iterator[None]:
-        """What workers do meanwhile is charged to the holder of a key; without keys there are no clients to tell
-        apart.
+        """Charge the work of worker processes to the holder of a key. Without keys clients cannot be told apart, and
+        nothing is charged.
         """
         token = charged.set(self._accounts.account_of(owner.encode()) if owner else None)
         try:
@@ -176,7 +176,7 @@ class EdgePool:
             answer.cancel.set()
 
     def close(self) -> None:
-        """End every answer, and hang up."""
+        """End every answer and close the links."""
         self.cancel_all()
         self._threads.shutdown()
         with self._lock:
@@ -185,7 +185,7 @@ class EdgePool:
             self._idle.clear()
 
     def _make(self, asked: ApiRequest, owner: str, answer: ApiAnswer) -> None:
-        """In a thread: one answer from its beginning to its end."""
+        """Make one answer; runs in a thread."""
         try:
             with self._charged(owner):
                 outcome = self._outcome(asked, owner, answer)
@@ -230,7 +230,7 @@ class EdgePool:
         return AnswerOutcome(_FINISHES.get(stats.finish), length, self._config.method, stats)
 
     def _check(self, ids: tuple[int, ...], length: int, asked: ApiRequest) -> int:
-        """What can be said without a session. Raises ApiError; returns the prompt's length."""
+        """Check what can be checked without a session; returns the prompt's length. Raises ApiError."""
         vocabulary = self._draft.vocab_size
         if max(ids) >= vocabulary or min(ids) < 0:
             raise wrong("prompt", f"the prompt has ids outside the vocabulary of {vocabulary}")
@@ -247,13 +247,14 @@ class EdgePool:
 
     @property
     def _limit(self) -> int:
-        """Tokens of a prompt and its answer; 0 before the verifier has reported it."""
+        """Most tokens of prompt and answer together; 0 until the verifier has reported it."""
         return 0 if self._known is None else self._known.context_limit
 
     def _take(self, owner: str, ids: tuple[int, ...]) -> PooledEdge:
-        """An idle edge: of the same owner the one whose last prompt begins most like this one, or a new one.
+        """An idle edge, or a new one. Among an owner's idle edges it is the one whose last prompt shares the longest
+        prefix with this one.
 
-        What an edge remembers of prompts shows in the time that the next one takes: no other client's is taken over.
+        What an edge remembers shows in the time that the next prompt takes, so nothing is kept for another owner.
         """
         with self._lock:
             mine = [edge for edge in self._idle if edge.owner == owner]
@@ -294,7 +295,7 @@ class EdgePool:
 
 
 def scope_of(owner: str) -> str:
-    """Within which the verifier shares caches: one of an API key's own, from which its name cannot be read."""
+    """The scope in which the verifier shares caches: one per API key, which does not reveal the key's name."""
     return blake2b(owner.encode(), digest_size=16, person=b"specnav-api").hexdigest() if owner else ""
 
 

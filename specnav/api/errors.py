@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a request, in OpenAI's words: a status, and {"error": {"message", "type", "param", "code"}}."""
+"""Request errors in OpenAI's format: a status, and {"error": {"message", "type", "param", "code"}}."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from specdec.errors import (
 from specdec.isolation.accounts import OverSpent
 
 CLIENT_GONE = 499
-"""Of a request whose client has gone away; no client gets this, it stands in the log."""
+"""Status of a request whose client has gone away; only the log shows it."""
 RETRY_AFTER_S = 1
 
 
 class ApiError(Exception):
-    """A request that is refused, or that failed. param: the field that is wrong; code: for programs."""
+    """A request that was refused or failed. param: the wrong field; code: for programs."""
 
     def __init__(
         self, status: int, message: str, kind: str = "", param: str | None = None, code: str | None = None
     ) -> None:
-        """kind: OpenAI's "type"; "": the one that goes with the status."""
+        """kind: OpenAI's "type"; "": the type that belongs to the status."""
         super().__init__(message)
         self.status = status
         self.message = message
@@ -36,14 +36,14 @@ class ApiError(Exception):
 
     @property
     def body(self) -> dict[str, object]:
-        """As it travels."""
+        """The error as JSON."""
         return {
             "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         }
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers that go with it."""
+        """HTTP headers that belong to the error."""
         if self.status in (429, 503):
             return {"Retry-After": str(RETRY_AFTER_S)}
         return {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
@@ -58,12 +58,12 @@ _KINDS = {
 
 
 def wrong(param: str, message: str, code: str | None = None) -> ApiError:
-    """A field that cannot be taken as it is."""
+    """The error for a field with an unsupported value."""
     return ApiError(400, message, param=param, code=code)
 
 
 def api_error(error: SpecdecError) -> ApiError:
-    """What an answer's error means for the one who asked."""
+    """The ApiError for an error of an answer."""
     message = " ".join(str(error).split())
     if isinstance(error, OverSpent):
         return ApiError(429, message, code="rate_limit_exceeded")
@@ -71,7 +71,7 @@ def api_error(error: SpecdecError) -> ApiError:
         return ApiError(429, message, code="verifier_busy")
     if isinstance(error, LinkLost):
         return ApiError(503, message, code="verifier_unreachable")
-    if isinstance(error, KeyRefused | VersionMismatch):  # the operator of this server has to do something
+    if isinstance(error, KeyRefused | VersionMismatch):  # the operator of this server must act
         return ApiError(503, message, code="verifier_refused")
     if isinstance(error, ModelError | OptionsError):
         return ApiError(400, message)

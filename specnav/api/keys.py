@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""API keys: a file with a name and the hash of a secret on each line. The secrets are kept by those they were given to.
+"""API keys: a file with a name and the hash of a secret on each line. The secrets are kept only by their owners.
 
-Keys are 256 random bits, so that a plain hash gives nothing away. The file is read again when it changes: a line that
-is taken out shuts its owner out with the next request.
+A key is 256 random bits, so a plain hash reveals nothing. The file is read again when it changes: removing a line locks
+its owner out from the next request on.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ _REMEDY = "specnav api --new-key NAME --api-keys FILE makes one"
 
 
 def hash_of(secret: str) -> str:
-    """What the file has of a secret."""
+    """The hash of a secret, as stored in the file."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def new_key(path: Path, name: str) -> str:
-    """Add a key to the file, which is made where there is none; returns the secret, which it is impossible to know
-    again.
+    """Add a key to the file, which is created if necessary. Returns the secret, which is stored nowhere.
 
     Raises UsageError.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(f"name {name!r} is not usable: take up to 64 letters, digits, dots, _ and -")
+        raise UsageError(f"name {name!r} is not usable: use up to 64 letters, digits, dots, _ and -")
     known = read_keys(path) if path.exists() else {}
     if name in known.values():
-        raise UsageError(f"there is a key {name} already in {path}: take another name, or take its line out")
+        raise UsageError(f"{path} has a key {name} already: choose another name, or remove its line")
     secret = PREFIX + secrets.token_urlsafe(32)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     try:
@@ -63,13 +62,13 @@ def read_keys(path: Path) -> dict[str, str]:
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 2 or not _NAME.fullmatch(words[0]) or not _HASH.fullmatch(words[1]):
-            raise UsageError(f"{path}, line {number}: a line is a name and the hash of a key; {_REMEDY}")
+            raise UsageError(f"{path}, line {number}: a line must be a name and the hash of a key; {_REMEDY}")
         found[words[1]] = words[0]
     return found
 
 
 class ApiKeys:
-    """Who may ask, as the file says now. Of a file that cannot be read any more, what it said before counts."""
+    """The keys that are valid now. If the file becomes unreadable, its last content stays valid."""
 
     def __init__(self, path: Path) -> None:
         """Raises UsageError."""
@@ -78,14 +77,14 @@ class ApiKeys:
         self._names = read_keys(path)
 
     def owner(self, authorization: str) -> str:
-        """The name that goes with an Authorization header. Raises ApiError where there is none."""
+        """The owner named by an Authorization header. Raises ApiError for a missing or unknown key."""
         kind, _, secret = authorization.partition(" ")
         if kind.lower() != "bearer" or not secret.strip():
             raise ApiError(401, "no API key was given: send it as Authorization: Bearer KEY", code="missing_api_key")
         self._look()
-        name = self._names.get(hash_of(secret.strip()))  # by hash: its timing tells nothing of a secret
+        name = self._names.get(hash_of(secret.strip()))  # looked up by hash, so that timing reveals nothing of a secret
         if name is None:
-            raise ApiError(401, "the API key is not known here, or not any more", code="invalid_api_key")
+            raise ApiError(401, "the API key is unknown or was removed", code="invalid_api_key")
         return name
 
     def _look(self) -> None:

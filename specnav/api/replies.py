@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes of replies, as OpenAI's clients read them. Pure.
+"""The shapes of replies for OpenAI's clients. Pure.
 
-Beside OpenAI's own fields, `usage` says under "specnav" how the answer was drafted.
+In addition to OpenAI's own fields, "specnav" in `usage` tells how the answer was drafted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from specnav.api.answer import AnswerOutcome, Piece
 from specnav.api.asking.asked import ApiRequest
 
 _numbers = itertools.count(secrets.randbits(96))
-"""Of answers. Fresh bits for each would be a call to the system, after which its thread waits for its turn again."""
+"""Answer numbers. Fresh random bits for each would take a system call, after which the thread waits for the GIL
+again.
+"""
 
 DONE = b"data: [DONE]\n\n"
 Json = dict[str, Any]
@@ -30,7 +32,7 @@ def event(data: Json) -> bytes:
 
 
 def usage_of(outcome: AnswerOutcome) -> Json:
-    """What an answer took."""
+    """Token counts of an answer."""
     stats = outcome.stats
     return {
         "prompt_tokens": outcome.prompt_tokens,
@@ -51,20 +53,20 @@ def usage_of(outcome: AnswerOutcome) -> Json:
 
 
 def models(name: str, since: int) -> Json:
-    """The list of models: one."""
+    """The list of models, with one entry."""
     return {"object": "list", "data": [model(name, since)]}
 
 
 def model(name: str, since: int) -> Json:
-    """The one there is."""
+    """The entry of our model."""
     return {"id": name, "object": "model", "created": since, "owned_by": "specnav"}
 
 
 class Shapes:
-    """The reply to one request, as a whole or in parts."""
+    """The reply to one request, whole or in chunks."""
 
     def __init__(self, asked: ApiRequest, name: str) -> None:
-        """name: of the model."""
+        """name: the model's name."""
         self._asked = asked
         self._chat = asked.kind == "chat"
         prefix = "chatcmpl" if self._chat else "cmpl"
@@ -85,7 +87,7 @@ class Shapes:
         return {**self._about, "object": kind, "choices": [choice], "usage": usage_of(outcome)}
 
     def part(self, piece: Piece, finish: str | None = None) -> Json:
-        """A part of it; the last one says how the answer ended."""
+        """A chunk of it; the last one has the finish reason."""
         choice: Json = {"index": 0, "finish_reason": finish, "logprobs": None}
         if self._chat:
             choice["delta"] = {} if self._begun else {"role": "assistant"}
@@ -99,7 +101,7 @@ class Shapes:
         return self._chunk([choice])
 
     def last(self, outcome: AnswerOutcome) -> Iterator[Json]:
-        """What follows the last text: how the answer ended, and what it took, where that was asked for."""
+        """The final chunks: the finish reason and, if requested, the token counts."""
         yield self.part(Piece(), outcome.finish or "stop")
         if self._asked.include_usage:
             yield {**self._chunk([]), "usage": usage_of(outcome)}

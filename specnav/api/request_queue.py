@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who comes next: this many answers at a time, this many requests that wait for one, and no more than that."""
+"""Bounds how many requests are answered at a time, and how many wait for that."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specnav.api.errors import ApiError
 
 
 class RequestQueue:
-    """In one event loop. busy: places taken; waiting: requests in the queue."""
+    """Belongs to one event loop. busy: places taken; waiting: requests in the queue."""
 
     def __init__(self, places: int, queue: int) -> None:
         self._places = places
@@ -25,7 +25,7 @@ class RequestQueue:
         return sum(not one.done() for one in self._waiting)
 
     async def take(self) -> None:
-        """Wait for a place, in the order of coming. Raises ApiError where the queue is full, or the server ends."""
+        """Wait for a place, first come, first served. Raises ApiError if the queue is full or the server ends."""
         self.check()
         if self.busy < self._places:
             self.busy += 1
@@ -36,22 +36,22 @@ class RequestQueue:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.give_back()  # its turn came at the moment at which it left
+                self.give_back()  # it got its place at the moment it was cancelled
             raise
 
     def check(self) -> None:
-        """Raise ApiError where no more requests may come."""
+        """Raise ApiError if no further request can be accepted."""
         if self._closed:
             raise _ending()
         if self.busy >= self._places and self.waiting >= self._queue:
             raise ApiError(
                 429,
-                f"{self.busy} answers are being made and {self.waiting} requests wait: try again later",
+                f"{self.busy} answers are running and {self.waiting} requests wait: try again later",
                 code="rate_limit_exceeded",
             )
 
     def give_back(self) -> None:
-        """A place is free: the next one's turn."""
+        """Release a place and give it to the next request."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -61,11 +61,11 @@ class RequestQueue:
 
     @property
     def closed(self) -> bool:
-        """Whether no request gets a place any more."""
+        """Whether requests are refused because the server ends."""
         return self._closed
 
     def close(self) -> None:
-        """No request gets a place any more; who waits is told."""
+        """Refuse all requests from now on, including waiting ones."""
         self._closed = True
         while self._waiting:
             turn = self._waiting.popleft()

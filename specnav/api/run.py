@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav api`: load the draft model, look whether the verifier is there, and serve until SIGINT or SIGTERM."""
+"""`specnav api`: load the draft model, check that the verifier is reachable, and serve until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from specnav.published.pairs import LOOKUP_METHOD, pair_named
 
 INSTALL = "pip install 'specnav[api]'"
 FILES_PER_ANSWER = 8
-"""Descriptors of an edge's link to the verifier."""
+"""Descriptors used by an edge's link to the verifier."""
 
 
 def make_key(path: Path | None, name: str) -> int:
-    """Print a new key, once, and keep its hash; returns the exit code. Raises UsageError."""
+    """Print a new key, once, and store its hash; returns the exit code. Raises UsageError."""
     from specnav.api.keys import new_key
 
     if path is None:
-        raise UsageError("--new-key needs the file to put it into: give --api-keys FILE")
+        raise UsageError("--new-key needs a file to store the key's hash in: give --api-keys FILE")
     print(new_key(path, name))
-    print(f"{name}'s key is not kept anywhere: copy it now; {path} has its hash", file=sys.stderr)
+    print(f"{name}'s key is stored nowhere: copy it now; {path} holds only its hash", file=sys.stderr)
     return 0
 
 
 def check_packages() -> None:
-    """Raise UsageError where what only this command needs is not installed."""
+    """Raise UsageError if packages that only this command needs are missing."""
     missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
         raise UsageError(f"specnav api needs {' and '.join(missing)}: {INSTALL}")
 
 
 def draft_of(config: ApiConfig) -> tuple[str, ApiConfig]:
-    """What to load for drafting. Where a pair has no draft, its target is loaded for its tokenizer, and the method is
-    one that needs no model.
+    """The draft model to load, and the adapted config. If a pair has no draft, its target is loaded for the tokenizer,
+    and the method is one that needs no draft model.
 
     Raises UsageError.
     """
@@ -61,13 +61,13 @@ def run_api(config: ApiConfig) -> int:
     from specnav.api.keys import ApiKeys
     from specnav.api.server import address_of, listen
 
-    # What can be wrong with flags is said before a large model is loaded.
+    # Check the flags before a large model is loaded.
     keys = None if config.api_keys is None else ApiKeys(config.api_keys)
     if config.key is not None:
         read_key(config.key)
     if get_method(config.method).split:
         raise OptionsError(
-            f"method {config.method!r} runs layers of the target on the edge: choose another here"
+            f"method {config.method!r} runs layers of the target on the edge: choose another method"
         )
     listening = listen(config.bind)
     with listening:
@@ -106,7 +106,7 @@ def run_api(config: ApiConfig) -> int:
         except LinkLost as error:
             log.warning("verifier_unreachable", reason=str(error))
         settle_memory()
-        # Threads that answer and the one that sends take turns: 5 ms of one would be several tokens of another.
+        # Answer threads and the sending thread take turns: in the default 5 ms others could make several tokens.
         sys.setswitchinterval(0.0005)
         bound = address_of(listening)
         server = ApiServer(

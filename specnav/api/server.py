@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listening: a socket, signals that end it, and the line in the log that says where it is."""
+"""The listening socket, and a server that handles signals and logs its address."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from specnav.bounded_http import WAITING, bounded_config
 from specnav.errors import UsageError
 
 _KEEP_ALIVE_S = 75
-"""A connection on which nothing is asked for this long is closed: longer than proxies keep theirs."""
+"""An idle connection is closed after this long: longer than proxies keep theirs."""
 
 
 def listen(bind: str) -> socket.socket:
-    """A socket that listens at HOST:PORT. Raises UsageError."""
+    """A socket listening at HOST:PORT. Raises UsageError."""
     host, port = host_and_port(bind)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # By its name: asyncio sends small packets at once only where it sees that this is TCP.
+        # Name TCP explicitly: asyncio sets TCP_NODELAY only if it sees that protocol.
         found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
@@ -38,13 +38,13 @@ def listen(bind: str) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
-    """As a client's base URL, without its path."""
+    """The base URL for clients, without a path."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class ApiServer(uvicorn.Server):
-    """SIGTERM lets answers in flight end, for drain_s; SIGINT, or a second signal, ends them at once."""
+    """SIGTERM lets running answers end within drain_s; SIGINT, or a second signal, ends them at once."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class ApiServer(uvicorn.Server):
         stop: Callable[[], None],
         own_files: int = 64,
     ) -> None:
-        """ready: called when requests are taken. drain: no new client is taken. stop: no client is served any more.
-        Both run in a signal handler's place, between two steps of the event loop. own_files: descriptors that the
-        process needs beside connections.
+        """ready: called when requests are accepted. drain: called to accept no more requests. stop: called to end all
+        answers. Both are called by the signal handler, between two steps of the event loop. own_files: descriptors that
+        the process needs besides connections.
         """
         config = bounded_config(
             app,
@@ -72,7 +72,7 @@ class ApiServer(uvicorn.Server):
         self._ready, self._drain, self._stop = ready, drain, stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's."""
+        """Start as uvicorn does, then call `ready`."""
         await super().startup(sockets)
         for listening in sockets or []:
             listening.listen(WAITING)
@@ -80,7 +80,7 @@ class ApiServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's; but the process ends with exit code 0, like the verifier does."""
+        """Like uvicorn's, except that the process ends with exit code 0, as the verifier does."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -89,7 +89,7 @@ class ApiServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal has come."""
+        """Handle a signal."""
         self._drain()
         if sig == signal.SIGINT or self.should_exit:
             self._stop()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bags: what a rosbag2 recording holds of a robot's decisions, and how decisions made again are scored.
+"""Bags: reads a robot's decisions from rosbag2 recordings, and scores decisions that are made again.
 
-Words: a *bag* is a folder or a bare `.mcap`/`.db3` file; a *frame* is one camera message in it, known by its header
-stamp; a *reference* is the action that was recorded or labelled for a frame; a *decision* is what a method said to it.
-This room is told the action language by its caller (names of actions), reads bags with `rosbags`, and knows no
-ROS and no models.
+Terms: a *bag* is a folder or a `.mcap`/`.db3` file. A *frame* is one camera message in it, identified by its header
+stamp. A *reference* is the action that was recorded or labelled for a frame. A *decision* is a method's answer for a
+frame. The caller passes the names of actions. This package reads bags with `rosbags` and knows neither ROS nor models.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bag says of a robot's decisions: its frames, its instructions, and the actions that were recorded.
+"""Reads a robot's decisions from a bag: frames, instructions and recorded actions.
 
-The names of topics differ from robot to robot, so things are given by their types, and Strings by the end of the name.
-Pictures are not kept: a first reading notes stamps, a second one hands the pictures out.
+Topic names differ from robot to robot, so topics are recognised by type, and Strings by the end of their name. Pictures
+are not kept: a first pass collects stamps, a second one yields the pictures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MODEL, _STOP, _MOVE = 0, 0, 2
 
 @dataclass(frozen=True)
 class Pixels:
-    """Raw pixels as sensor_msgs/Image carries them; step: bytes a row."""
+    """Raw pixels of a sensor_msgs/Image. step: bytes per row."""
 
     encoding: str
     width: int
@@ -44,7 +44,7 @@ class Pixels:
 
 @dataclass(frozen=True)
 class FrameEntry:
-    """One camera message: its number on its topic, header stamp and time of recording, nanoseconds."""
+    """One camera message: its number on its topic, header stamp and recording time (ns)."""
 
     number: int
     stamp_ns: int
@@ -53,7 +53,7 @@ class FrameEntry:
 
 @dataclass(frozen=True)
 class Reference:
-    """The action known for a frame. sent: what was carried out of it, which the exploration policy may have changed."""
+    """The known action of a frame. sent: the action carried out, which the exploration policy may have changed."""
 
     action: str
     sent: str = ""
@@ -62,11 +62,10 @@ class Reference:
 
 @dataclass
 class BagContents:
-    """Frames in the order they were recorded, what was asked when, and the references by frame stamp.
+    """Frames in recording order, instructions with their times, and references by frame stamp.
 
-    source: what the references were taken from ("": there are none). policy_included: moves of the exploration policy
-    cannot be distinguished from the model's. notes: what a reader of the figures must know. skipped: messages that
-    are not what their type says, by topic.
+    source: where the references come from ("": there are none). notes: caveats for readers of the figures. skipped:
+    messages that do not match their type, by topic.
     """
 
     image: BagTopic
@@ -78,39 +77,39 @@ class BagContents:
     skipped: list[Skipped] = field(default_factory=list)
 
     def instruction_at(self, frame: FrameEntry) -> tuple[int, str]:
-        """(number, text) of the instruction in force when the frame was recorded; (-1, "") before the first."""
+        """(number, text) of the instruction in force when the frame was recorded; (-1, "") if there was none yet."""
         place = bisect.bisect_right(self.instructions, frame.time_ns, key=itemgetter(0)) - 1
         return (place, self.instructions[place][1]) if place >= 0 else (-1, "")
 
 
 def choose_image_topic(bag: Bag, wanted: str | None) -> BagTopic:
-    """The camera topic: the one named, otherwise the only one there is. Raises EvaluationError naming what there is."""
+    """The camera topic: the named one, otherwise the only one. Raises EvaluationError that lists the topics."""
     images = [topic for topic in bag.topics if topic.kind in (IMAGE, COMPRESSED)]
     there = ", ".join(str(topic) for topic in images or bag.topics)
     if wanted is not None:
         found = bag.topic(wanted)
         if found is None:
-            raise EvaluationError(f"{bag.path} has no topic {wanted}; there are {there}")
+            raise EvaluationError(f"{bag.path} has no topic {wanted}; topics: {there}")
         if found not in images:
             raise EvaluationError(
-                f"{found.name} is of type {found.kind}, which is not an image topic; there are {there}"
+                f"{found.name} is of type {found.kind}, which is not an image topic; topics: {there}"
             )
         if not found.count:
-            raise EvaluationError(f"{found.name} holds no frames; there are {there}")
+            raise EvaluationError(f"{found.name} holds no frames; topics: {there}")
         return found
     with_frames = [topic for topic in images if topic.count]
-    # A depth image is not a camera picture, where there is another.
+    # Ignore depth images if there are others.
     with_frames = [topic for topic in with_frames if "depth" not in topic.name.lower()] or with_frames
     if not with_frames:
         what = "no frames on its image topics" if images else "no image topic"
-        raise EvaluationError(f"{bag.path} holds {what}; there are {there}")
+        raise EvaluationError(f"{bag.path} holds {what}; topics: {there}")
     if len(with_frames) > 1:
         raise EvaluationError(f"{bag.path} has several image topics, choose one with --image-topic: {there}")
     return with_frames[0]
 
 
 def read_contents(bag: Bag, types: Types, image: BagTopic, vocabulary: Mapping[str, str]) -> BagContents:
-    """Read all but the pictures. vocabulary: the language's sentences and the names of their actions."""
+    """Read everything but the pictures. vocabulary: sentences of the language, mapped to names of actions."""
     tables = {
         topic.name: topic
         for topic in bag.topics
@@ -128,10 +127,10 @@ def read_contents(bag: Bag, types: Types, image: BagTopic, vocabulary: Mapping[s
         topic = tables[message.topic]
         try:
             found.take(topic, message, types.decode(topic.kind, message.data))
-        except (EvaluationError, AttributeError, TypeError):  # no such message, or one of other fields
+        except (EvaluationError, AttributeError, TypeError):  # not such a message, or one with other fields
             damaged[message.topic] += 1
     for name, count in damaged.items():
-        contents.skipped.append(Skipped(name, count, f"they are not {tables[name].kind}"))
+        contents.skipped.append(Skipped(name, count, f"not of type {tables[name].kind}"))
     contents.notes += map(str, contents.skipped)
     _repair_stamps(contents)
     contents.instructions = sorted(found.instructions)
@@ -142,7 +141,7 @@ def read_contents(bag: Bag, types: Types, image: BagTopic, vocabulary: Mapping[s
 def pictures(
     bag: Bag, types: Types, image: BagTopic, wanted: Collection[int]
 ) -> Iterator[tuple[int, bytes | Pixels | None]]:
-    """Yield (number, picture) of the wanted frames, in the bag's order; None for a message that cannot be read."""
+    """Yield (number, picture) of the wanted frames, in the bag's order; the picture is None if it cannot be read."""
     last = max(wanted, default=-1)
     for number, message in enumerate(bag.messages([image.name])):
         if number in wanted:
@@ -157,12 +156,12 @@ def _picture(types: Types, image: BagTopic, message: BagMessage) -> bytes | Pixe
         if image.kind == COMPRESSED:
             return bytes(decoded.data)
         return Pixels(decoded.encoding, decoded.width, decoded.height, decoded.step, bytes(decoded.data))
-    except (EvaluationError, AttributeError, TypeError):  # no such message, or one of other fields
+    except (EvaluationError, AttributeError, TypeError):  # not such a message, or one with other fields
         return None
 
 
 def stamp_of(data: bytes) -> int:
-    """The header's stamp (ns) of a message that begins with one, without decoding the rest; 0 when it is cut off."""
+    """The header stamp (ns) of a message that begins with a header, without decoding the rest; 0 if truncated."""
     if len(data) < 12:
         return 0
     seconds, nanoseconds = (_STAMP if data[1] & 1 else _BIG_STAMP).unpack_from(data, 4)
@@ -170,7 +169,7 @@ def stamp_of(data: bytes) -> int:
 
 
 def _repair_stamps(contents: BagContents) -> None:
-    """Cameras that leave stamps empty, or repeat them: then the time of recording distinguishes frames."""
+    """Replace empty or repeated header stamps, which some cameras produce, by the time of recording."""
     stamps = Counter(frame.stamp_ns for frame in contents.frames)
     seen: set[int] = set()
     repaired = 0
@@ -184,15 +183,17 @@ def _repair_stamps(contents: BagContents) -> None:
             contents.frames[place] = FrameEntry(frame.number, stamp_ns, frame.time_ns)
         seen.add(stamp_ns)
     if repaired and repaired == len(contents.frames):
-        contents.notes.append("all frames have one header stamp: they are known by the time of recording")
+        contents.notes.append(
+            "all frames have the same header stamp: they are identified by their time of recording"
+        )
     elif repaired:
         contents.notes.append(
-            f"{repaired} frames have the header stamp of another one, or none: they are known by the time of recording"
+            f"{repaired} frames have no header stamp or a repeated one: they are identified by their time of recording"
         )
 
 
 def _role(topic: BagTopic) -> str:
-    """What a String topic is for, by the end of its name."""
+    """The role of a String topic, by the end of its name."""
     name = topic.name.rstrip("/").rpartition("/")[2]
     return name if name in ("instruction", "action") else ""
 
@@ -210,7 +211,7 @@ class _Found:
         self._unknown = 0
 
     def take(self, topic: BagTopic, message: BagMessage, decoded: Any) -> None:
-        """Keep what a message says."""
+        """Store what a message holds."""
         if topic.kind == METRICS:
             self._take_metrics(decoded)
         elif topic.kind == COMMAND:
@@ -240,10 +241,10 @@ class _Found:
             self._commands[stamp] = Reference(name)
 
     def choose(self, contents: BagContents) -> None:
-        """Give the contents the references of the best source there is."""
+        """Set the contents' references from the best source."""
         if self._unknown:
             contents.notes.append(
-                f"{self._unknown} recorded decisions are not actions of the language and were left out"
+                f"{self._unknown} recorded decisions are not actions of the language and were ignored"
             )
         stamps = {frame.stamp_ns for frame in contents.frames}
         for source, found in (("metrics", self._metrics), ("motion commands", self._commands)):
@@ -271,18 +272,20 @@ class _Found:
         if unused:
             contents.notes.append(
                 f"{unused} of {len(self._said)} recorded actions come before any frame, or are not actions of the "
-                "language, and were left out"
+                "language, and were ignored"
             )
         if contents.references:
             contents.source = "action topic"
             contents.notes.append(
                 "the bag holds actions without the frame they were decided from: each is compared with the last frame "
-                "before it, and moves of an exploration policy are among them"
+                "before it, and moves of an exploration policy are included"
             )
 
 
 def _fill_in_instructions(contents: BagContents) -> None:
-    """Instructions that the recording missed (given before it began, or lost) are taken from beside the decisions."""
+    """Add instructions that the recording missed (given before it began, or lost) from those stored with
+    decisions.
+    """
     missed: list[tuple[int, str]] = []
     for frame in contents.frames:
         known = contents.references.get(frame.stamp_ns)
@@ -297,7 +300,7 @@ def _fill_in_instructions(contents: BagContents) -> None:
 
 
 def _bare(words: str) -> str:
-    """An instruction without what the robot leaves out of it."""
+    """An instruction, normalised as the robot does it."""
     return " ".join(words.split()).rstrip(" .!?")
 
 

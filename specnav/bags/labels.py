@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Label files: what a person (or an oracle) says is right for a frame, as CSV with the columns `stamp` and `action`.
+"""Label files: the right action for each frame, from a person or an oracle, as CSV with columns `stamp` and `action`.
 
-A stamp is that of the frame's header, in seconds (`12.5`) or nanoseconds (`12500000000`), one unit a file; a column
-`stamp_s` or `stamp_ns` says which. An action is a sentence of the language or its short name.
+A stamp is a frame's header stamp in seconds (`12.5`) or nanoseconds (`12500000000`), with one unit per file. A column
+named `stamp_s` or `stamp_ns` sets the unit. An action is a sentence of the language or its short name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from specnav.results.errors import EvaluationError
 
 MAX_BYTES = 64 << 20
 NEAR_NS = 50_000_000  # a label belongs to the nearest frame, no farther than this
-# Whole numbers from here on are nanoseconds: as seconds they lie after 2286.
+# Larger whole numbers are nanoseconds: as seconds they would lie after the year 2286.
 SECONDS_BELOW = Decimal(10_000_000_000)
 _COLUMNS = {"stamp": None, "stamp_s": "s", "stamp_ns": "ns"}
 
@@ -35,8 +35,8 @@ class Label:
 
 
 def read_labels(path: Path, vocabulary: Mapping[str, str]) -> list[Label]:
-    """Read a label file. vocabulary: accepted texts and the names of their actions. Raises EvaluationError with the
-    number of the line that is wrong.
+    """Read a label file. vocabulary: accepted texts, mapped to names of actions. Raises EvaluationError with the number
+    of the wrong line.
     """
     try:
         text = read_text(path, MAX_BYTES)
@@ -99,14 +99,16 @@ def _in_nanoseconds(path: Path, found: Sequence[tuple[int, Decimal, str]], unit:
     for line, value, action in found:
         stamp_ns = int(value * factor)
         if stamp_ns in seen and seen[stamp_ns][1] != action:
-            raise EvaluationError(f"{path} line {line}: line {seen[stamp_ns][0]} labels this stamp otherwise")
+            raise EvaluationError(
+                f"{path} line {line}: line {seen[stamp_ns][0]} labels this stamp differently"
+            )
         seen[stamp_ns] = (line, action)
         labels.append(Label(line, stamp_ns, action))
     return labels
 
 
 def match_labels(labels: Sequence[Label], frames: Sequence[FrameEntry]) -> tuple[dict[int, str], list[Label]]:
-    """Actions by frame stamp (ns), and the labels that no frame is near to; the nearest label of a frame wins."""
+    """Actions by frame stamp (ns), and labels without a frame within NEAR_NS; the nearest label of a frame wins."""
     stamps = sorted(frame.stamp_ns for frame in frames)
     best: dict[int, tuple[int, str]] = {}
     lost: list[Label] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An mcap file, read record by record: whole, cut off or damaged.
+"""Reads mcap files record by record, whether whole, truncated or damaged.
 
-Its index is used only to find the way past damage, so that no offset or count in it can make reading endless.
-See https://mcap.dev/spec for the records.
+The file's index is used only to get past damage, so that no offset or count in it can make reading endless. The records
+are described at https://mcap.dev/spec.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _RECORD = struct.Struct("<BQ")
 _MESSAGE_HEAD = struct.Struct("<HIQQ")
 _CHUNK_HEAD = struct.Struct("<QQQI")
 _STATISTICS = struct.Struct("<QHIIIIQQ")
-_PRIVATE = 0x80  # records of this kind and above are any program's
+_PRIVATE = 0x80  # records of this kind and above are private to other programs
 _FOOTER_BYTES = _RECORD.size + 20 + len(MAGIC)
-_SMALL_BYTES = 64 << 20  # longest record beside messages and chunks that is read
+_SMALL_BYTES = 64 << 20  # longest record that is read, besides messages and chunks
 _PLAIN_RUN_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
-# Where a chunk's header names its compression; the record begins 37 bytes before.
+# The compression field in a chunk's header; the record begins 37 bytes before it.
 _CHUNK_MARK = re.compile(rb"\x04\x00\x00\x00zstd|\x03\x00\x00\x00lz4")
 _MARK_OFFSET = _RECORD.size + _CHUNK_HEAD.size
 
@@ -50,7 +50,7 @@ WRONG_CHECKSUM = "they are in chunks whose checksum is wrong"
 TOO_LARGE = "they are more, or unpack to more, than a file of this size may hold"
 NO_CHANNEL = "the file does not define their topics"
 NO_TYPE = "the file does not define the types of their topics"
-STRANGE = "some chunks are damaged within"
+STRANGE = "some chunks contain damaged records"
 BROKEN_MESSAGE = "they are cut off or cannot be decompressed"
 
 
@@ -63,7 +63,7 @@ class _Channel:
 
 @dataclass(frozen=True)
 class _Unit:
-    """A chunk, or messages one after the other: bytes `begin` to `end` of the file."""
+    """A chunk, or consecutive messages: bytes `begin` to `end` of the file."""
 
     begin: int
     end: int
@@ -75,8 +75,8 @@ class _Unit:
 
 @dataclass
 class _Content:
-    """Messages of a piece of the file in its order: channel, time, bytes. broken: records that are not messages; cut:
-    the file ends within the piece, which is said once of the whole file. strange: it holds what is not a record.
+    """Messages of a part of the file, in file order: channel, time, bytes. broken: records that are not messages. cut:
+    the file ends within this part, which is reported once for the whole file. strange: it holds invalid records.
     """
 
     messages: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -89,42 +89,42 @@ class _Content:
 
 @dataclass
 class _Lost:
-    """A chunk that cannot be read. count: its messages, where the records behind it tell."""
+    """A chunk that cannot be read. count: number of its messages, if the index records after it tell."""
 
     reason: str
     end: int
     count: int | None = None
 
     def count_index(self, begin: int, end: int) -> None:
-        """Add what a message index says of a channel: 16 bytes a message."""
+        """Add the message count of one channel's message index: 16 bytes per message."""
         if begin == self.end and end - begin >= _RECORD.size + 6:
             self.count = (self.count or 0) + (end - begin - _RECORD.size - 6) // 16
             self.end = end
 
 
 class McapStorage:
-    """An mcap file; all of it was looked at once when this is made. Raises BrokenFile, OSError."""
+    """An mcap file, scanned completely when it is opened. Raises BrokenFile, OSError."""
 
     def __init__(self, path: Path, name: str = "") -> None:
-        """name: to call it by, where it was unpacked from another file."""
+        """name: the original name, if it was unpacked from another file."""
         self.path, self.name, self.tally = path, name or path.name, FileTally()
         self._schemas: dict[int, tuple[str, str, str]] = {}  # name, encoding, definition
         self._channels: dict[int, _Channel] = {}
         self._units: list[_Unit] = []
         self._size = path.stat().st_size
         self._chunk_places: list[int] = []
-        self._damaged: list[int] = []  # bytes that were passed over
+        self._damaged: list[int] = []  # bytes that were skipped
         self._said: int | None = None
         with path.open("rb") as stream:
             begins = stream.read(len(MAGIC))
             if begins != MAGIC:
-                raise BrokenFile(f"it does not begin like an mcap file{'' if begins else ' (it is empty)'}")
+                raise BrokenFile(f"it does not start like an mcap file{'' if begins else ' (it is empty)'}")
             self._read_summary(stream)
             stream.seek(len(MAGIC))
             self._look(stream)
 
     def runs(self, wanted: Mapping[str, str]) -> Iterable[MessageRun]:
-        """Chunks, and pieces of messages outside chunks, that hold wanted messages."""
+        """Chunks, and parts of the file outside chunks, that hold wanted messages."""
         chosen = frozenset(
             number for number in self._channels if wanted.get(self._channels[number].topic) == self._kind(number)
         )
@@ -144,14 +144,14 @@ class McapStorage:
                 try:
                     plain = plain_message(data, budget)
                 except (ValueError, TooLarge):
-                    continue  # it was counted when the file was opened
+                    continue  # it was counted as skipped when the file was opened
                 found.append(BagMessage(self._channels[number].topic, time_ns, plain))
         return iter(sorted(found, key=lambda message: message.time_ns))
 
     def _look(self, stream: BinaryIO) -> None:
-        """Go through the whole file once: what it holds, and what cannot be used."""
+        """Scan the whole file once: collect what it holds and what cannot be used."""
         budget = Budget.from_file_bytes(self._size)
-        plain_from: int | None = None  # where the messages outside chunks began that come one after the other
+        plain_from: int | None = None  # start of the current run of messages outside chunks
         lost: list[_Lost] = []
         good, complete = len(MAGIC), False
         previous = 0
@@ -189,10 +189,10 @@ class McapStorage:
             share = 100 * good / self._size
             self.tally.skip(f"cut off: {inside}; {self.tally.used} messages read, {share:.1f} % of the file", None)
         if self._said is not None and self._said <= self._size:
-            self.tally.compare(self._said, "the file's own count names them")
+            self.tally.compare(self._said, "they are included in the file's own count")
 
     def _records(self, stream: BinaryIO) -> Iterator[tuple[int, int, int, bool]]:
-        """Yield (kind, begin, end, whole) of the records up to the footer, past what is damaged."""
+        """Yield (kind, begin, end, whole) of the records up to the footer, skipping damage."""
         place = len(MAGIC)
         while place + _RECORD.size <= self._size:
             stream.seek(place)
@@ -213,7 +213,7 @@ class McapStorage:
             place = end
 
     def _after(self, stream: BinaryIO, place: int) -> int | None:
-        """Where the next chunk begins behind a damaged place: as the index says, otherwise as chunks look."""
+        """Where the next chunk begins after damage: from the index, otherwise by searching for a chunk header."""
         while self._chunk_places:
             if self._chunk_places[-1] > place and self._is_chunk(stream, self._chunk_places[-1]):
                 return self._chunk_places[-1]
@@ -236,7 +236,7 @@ class McapStorage:
         return None
 
     def _is_chunk(self, stream: BinaryIO, place: int) -> bool:
-        """Whether a whole chunk record begins here: its sizes must agree with each other."""
+        """Whether a whole chunk record begins here: its sizes must be consistent."""
         if place + _MARK_OFFSET + 12 > self._size:
             return False
         stream.seek(place)
@@ -252,7 +252,9 @@ class McapStorage:
         return len(length) == 8 and size == _CHUNK_HEAD.size + 12 + name_bytes + struct.unpack("<Q", length)[0]
 
     def _take(self, stream: BinaryIO, begin: int, end: int, is_chunk: bool, budget: Budget) -> str | None:
-        """Count what a piece of the file holds; returns why it is lost, where its messages cannot be counted."""
+        """Count what a part of the file holds. Returns the reason if it is lost and its messages cannot be
+        counted.
+        """
         try:
             content = self._content(stream, begin, end, is_chunk, budget)
         except TooLarge:
@@ -284,7 +286,7 @@ class McapStorage:
         return None
 
     def _content(self, stream: BinaryIO, begin: int, end: int, is_chunk: bool, budget: Budget) -> _Content:
-        """Messages of a piece of the file. Raises TooLarge, and ValueError or struct.error for a damaged chunk."""
+        """The messages of a part of the file. Raises TooLarge, and ValueError or struct.error for a damaged chunk."""
         data = _read(stream, begin, end)
         content = _Content()
         if is_chunk:
@@ -316,7 +318,7 @@ class McapStorage:
                 name, place = _text(body, 2)
                 encoding, place = _text(body, place)
                 definition, place = _text(body, place)
-                # Definitions are repeated, and one of them may be damaged: the first one counts everywhere.
+                # Definitions are repeated and one may be damaged, so the first one is used everywhere.
                 self._schemas.setdefault(number, (type_name(name), encoding, definition))
                 self.tally.definitions.setdefault(type_name(name), (definition, encoding))
             else:
@@ -326,14 +328,14 @@ class McapStorage:
                 self._channels.setdefault(number, _Channel(topic, schema, encoding))
                 self.tally.offer(topic, _map(body, place).get("offered_qos_profiles", ""))
         except (struct.error, ValueError):
-            return  # what it would have defined is reported with its messages
+            return  # the missing definition is reported with its messages
 
     def _kind(self, number: int) -> str:
         found = self._schemas.get(self._channels[number].schema)
         return found[0] if found is not None else ""
 
     def _reason(self, number: int) -> str | None:
-        """Why messages of a channel cannot be used."""
+        """Why messages of a channel cannot be used; None if they can."""
         if (channel := self._channels.get(number)) is None:
             return NO_CHANNEL
         if channel.encoding != "cdr":
@@ -341,7 +343,7 @@ class McapStorage:
         return None if channel.schema in self._schemas else NO_TYPE
 
     def _read_summary(self, stream: BinaryIO) -> None:
-        """Topics and places of chunks that are repeated at the end of a whole file."""
+        """Read the topics and chunk offsets that are repeated at the end of a complete file."""
         if self._size < len(MAGIC) + _FOOTER_BYTES:
             return
         stream.seek(self._size - _FOOTER_BYTES)
@@ -368,15 +370,21 @@ class McapStorage:
 
 
 def read_facts(path: Path, name: str) -> tuple[dict[str, str], int | None]:
-    """The metadata record of this name in an mcap file ({}: there is none), and the time from the first message to the
-    last, ns (None: it does not say). Messages are not read. Raises BrokenFile for a file without an end, OSError.
+    """Read the metadata record `name` of an mcap file without reading its messages.
+
+    Returns:
+        The record ({} if there is none), and the time from the first message to the last in ns (None if unknown).
+
+    Raises:
+        BrokenFile: The file is cut off or damaged.
+        OSError: The file cannot be read.
     """
     said: dict[str, str] = {}
     span_ns = None
     file_bytes = path.stat().st_size
     with path.open("rb") as stream:
         if stream.read(len(MAGIC)) != MAGIC:
-            raise BrokenFile("it does not begin like an mcap file")
+            raise BrokenFile("it does not start like an mcap file")
         place = len(MAGIC)
         while place + _RECORD.size <= file_bytes:
             stream.seek(place)
@@ -403,7 +411,7 @@ def _metadata(body: bytes, name: str) -> dict[str, str]:
 
 
 def _map(body: bytes, place: int) -> dict[str, str]:
-    """A map of texts. Raises ValueError, struct.error."""
+    """A map of strings. Raises ValueError, struct.error."""
     (length,) = struct.unpack_from("<I", body, place)
     place, end, found = place + 4, place + 4 + length, {}
     while place < min(end, len(body)):
@@ -413,7 +421,7 @@ def _map(body: bytes, place: int) -> dict[str, str]:
 
 
 def _open_chunk(record: bytes, budget: Budget, content: _Content) -> bytes:
-    """What a chunk record holds, as far as it was written. Raises TooLarge, ValueError, struct.error."""
+    """The content of a chunk record, as far as it was written. Raises TooLarge, ValueError, struct.error."""
     _, _, declared, checksum = _CHUNK_HEAD.unpack_from(record, _RECORD.size)
     compression, place = _text(record, _MARK_OFFSET)
     (length,) = struct.unpack_from("<Q", record, place)
@@ -423,7 +431,7 @@ def _open_chunk(record: bytes, budget: Budget, content: _Content) -> bytes:
         raise TooLarge
     data, whole = unpack(packed, compression, declared)
     if not content.cut and not (whole and len(data) == declared):
-        raise ValueError("its content is not as long as it should be")
+        raise ValueError("its content has the wrong length")
     content.checksum_wrong = bool(checksum) and not content.cut and zlib.crc32(data) != checksum
     return data
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`metadata.yaml` of a bag's folder, as far as it is needed: which files there are, and how many messages in each.
+"""Reads `metadata.yaml` in a bag's folder: names of the files, and number of messages in each.
 
-It is a file like any other that came with the recording: what cannot be read of it is left out, and aliases, which
-can make a short file endless, are refused.
+The file is untrusted, as it came with the recording. Unreadable parts are ignored, and YAML aliases, which can make a
+short file endless, are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specnav.results.errors import one_line
 
 METADATA = "metadata.yaml"
 MAX_BYTES, MOST_FILES, MOST_VALUES = 16 << 20, 10_000, 1_000_000
-MOST_NESTED = 32  # deeper documents take quadratic time, and end the process in libyaml
+MOST_NESTED = 32  # deeper documents take quadratic time and crash libyaml
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -42,8 +42,8 @@ class _Document(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Metadata:
-    """What it says. files: names in the order of recording; counts: messages in some of them; problem: why it says
-    nothing.
+    """The content of metadata.yaml. files: names in recording order; counts: messages per file, if known; problem: why
+    there is no content.
     """
 
     files: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Metadata:
 
 
 def read_metadata(folder: Path) -> Metadata:
-    """Read the folder's file."""
+    """Read a folder's metadata.yaml."""
     path = folder / METADATA
     if not path.exists():
         return Metadata(problem=f"{METADATA} is missing")

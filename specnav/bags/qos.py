@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which topics of a bag were latched: published TRANSIENT_LOCAL, so that who subscribes later hears the last words."""
+"""Which topics of a bag were latched: published TRANSIENT_LOCAL, so that late subscribers get the last messages."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from specdec.settings_files import load_yaml
 from specnav.bags.source import Bag
 
 MOST = 1000
-"""Messages of a topic that are kept for those who subscribe later."""
+"""Most messages of a topic that are kept for late subscribers."""
 _LATCHED = (QosDurability.TRANSIENT_LOCAL.value, QosDurability.TRANSIENT_LOCAL.name.lower())
-"""How a profile says it: as a number, or as a word since rosbag2's version 9."""
+"""The durability in a profile: a number, or a word since version 9 of rosbag2."""
 
 
 def latched_topics(bag: Bag) -> dict[str, int]:
-    """How many of the last messages of each latched topic are kept: as many as its publishers kept together.
+    """How many last messages of each latched topic are kept: the depths of all its publishers together.
 
-    Whatever the bag does not state, or states in a way that cannot be read, is not latched.
+    Topics whose profiles are missing or unreadable count as not latched.
     """
     found: dict[str, int] = {}
     for topic in bag.topics:
@@ -32,7 +32,7 @@ def latched_topics(bag: Bag) -> dict[str, int]:
 
 
 def latched_profile(depth: int) -> Qos:
-    """What a recording notes of a latched topic."""
+    """The QoS profile that a recording stores for a latched topic."""
     never = QosTime(9223372036, 854775807)
     return Qos(
         QosHistory.KEEP_LAST,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay leaves on disk: `results.json` (schema 1) and `decisions.jsonl`, as structs. Times are milliseconds."""
+"""The files that a replay writes, as structs: `results.json` (schema 1) and `decisions.jsonl`. Times are in ms."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FRAMES = "frames"
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of `decisions.jsonl`: what one method said to one frame.
+    """One line of `decisions.jsonl`: one method's decision for one frame.
 
-    reference: the action recorded or labelled for the frame, "" when there is none. action: "no action" when the
-    answer holds none; "" when the decision failed, which `error` explains. decision_ms: begun -> action sentence
-    verified, null without one. age_ms: the frame's age at that moment, in a replay at the bag's speed. joules: of this
-    whole machine, from the frame to the answer's end; null without a sensor. picture: file of the picture that the
-    model was given, "" when it was not kept.
+    reference: the recorded or labelled action of the frame, "" if there is none. action: "no action" if the answer
+    holds none; "" if the decision failed, which `error` explains. decision_ms: from the start until the action sentence
+    was verified, null without one. age_ms: the frame's age at that moment, in a replay at the bag's speed. joules: of
+    this whole machine, from the frame to the end of the answer; null without a sensor. picture: file of the picture
+    given to the model, "" if it was not kept.
     """
 
     frame: int
@@ -65,7 +65,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class SkippedRecord(msgspec.Struct, frozen=True):
-    """Messages that were recorded and are not used. file: or topic; count: null where the file does not report it."""
+    """Recorded messages that are not used. file: or topic; count: null if the file does not report it."""
 
     file: str
     count: int | None
@@ -73,8 +73,8 @@ class SkippedRecord(msgspec.Struct, frozen=True):
 
 
 class BagRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The bag that was replayed. references: where they are from; frames: on the image topic, of which `selected` were
-    to be decided; duration_s: from the first frame to the last, long pauses shortened. messages_found: those used and
+    """The replayed bag. references: where they come from. frames: number on the image topic; `selected` of them were to
+    be decided. duration_s: from the first frame to the last, with long pauses shortened. messages_found: those used and
     those skipped, as far as their number is known.
     """
 
@@ -94,13 +94,13 @@ class BagRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one method. Null where nothing was measured.
+    """The figures of one method; null if not measured.
 
-    agreement: share of the scored decisions whose action is the reference. stop_precision: of the stops it said, how
-    many are stops in the reference; stop_recall the other way round. confusion: counts, a row for every reference
-    action and a column for every decided one, both in the order of `ReplayResults.actions`. frames_per_s: decisions
-    over the time they took. identical: every answer's ids are those of `identical_to`; null: nothing to compare with.
-    skipped: frames that came while it was busy, in a replay at the bag's speed.
+    agreement: share of scored decisions whose action equals the reference. stop_precision: share of its stops that are
+    stops in the reference; stop_recall: share of the reference's stops that it decided. confusion: counts, with a row
+    for every reference action and a column for every decided one, both in the order of `ReplayResults.actions`.
+    frames_per_s: decisions per second of deciding. identical: every answer has the token ids of `identical_to`; null:
+    nothing to compare. skipped: frames that arrived while it was busy, in a replay at the bag's speed.
     """
 
     method: str
@@ -139,7 +139,7 @@ class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pairing(msgspec.Struct, frozen=True, kw_only=True):
-    """A method of this run beside one of an earlier run, over the frames that both decided."""
+    """A method of this run compared with one of an earlier run, over the frames that both decided."""
 
     method: str
     earlier_method: str
@@ -156,14 +156,14 @@ class Pairing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def p50_change(self) -> float | None:
-        """Share by which the median decision takes longer (negative: shorter)."""
+        """Relative change of the median decision time (negative: faster)."""
         if not self.earlier_decision_ms_p50 or self.decision_ms_p50 is None:
             return None
         return self.decision_ms_p50 / self.earlier_decision_ms_p50 - 1
 
 
 class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two runs side by side. only_here, only_there: frames that the other run did not decide."""
+    """Comparison of two runs. only_here, only_there: frames that the other run did not decide."""
 
     run: str
     pairs: list[Pairing]
@@ -189,7 +189,7 @@ class ReplayResults(Versioned, frozen=True, kw_only=True):
 
 
 def save_replay(run: Path, results: ReplayResults) -> Path:
-    """Write results.json, atomically."""
+    """Write results.json atomically."""
     write_json(run / RESULTS_FILE, results)
     return run / RESULTS_FILE
 
@@ -200,7 +200,7 @@ def load_replay(run: Path) -> ReplayResults:
 
 
 def append_decisions(run: Path, records: Iterable[DecisionRecord]) -> None:
-    """Add lines to decisions.jsonl."""
+    """Append lines to decisions.jsonl."""
     with (run / DECISIONS_FILE).open("ab") as stream:
         stream.write(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
 
@@ -209,7 +209,7 @@ _decoder = msgspec.json.Decoder(DecisionRecord)
 
 
 def load_decisions(run: Path) -> list[DecisionRecord]:
-    """The decisions of a run; an unfinished last line (the run was killed) is dropped. Raises EvaluationError."""
+    """The decisions of a run; an incomplete last line of a killed run is dropped. Raises EvaluationError."""
     path = run / DECISIONS_FILE
     try:
         lines = path.read_bytes().split(b"\n")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of decisions that were made again: agreement, confusion, stops, latency, traffic, identical tokens.
+"""Scores of repeated decisions: agreement, confusion, stops, latency, traffic, identical tokens.
 
-Pure functions over records; a figure that was not measured is None.
+Pure functions over records; figures that were not measured are None.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_CHANGES = 200
 
 
 def confusion_of(decisions: Sequence[DecisionRecord], actions: Sequence[str]) -> list[list[int]]:
-    """Counts of the scored decisions: a row for every reference action, a column for every decided one."""
+    """Counts of scored decisions: a row for every reference action, a column for every decided one."""
     place = {name: index for index, name in enumerate(actions)}
     table = [[0] * len(actions) for _ in actions]
     for one in decisions:
@@ -29,7 +29,7 @@ def confusion_of(decisions: Sequence[DecisionRecord], actions: Sequence[str]) ->
 
 
 def share(part: int, whole: int) -> float | None:
-    """A share, or None of nothing."""
+    """part / whole, or None if whole is 0."""
     return part / whole if whole else None
 
 
@@ -41,7 +41,9 @@ def make_row(
     beside_name: str = "",
     skipped: int = 0,
 ) -> ReplayRow:
-    """The figures of one method. beside: by frame stamp, decisions of beside_name whose ids these should equal."""
+    """The figures of one method. beside: decisions of beside_name by frame stamp, whose token ids these should
+    equal.
+    """
     done = [one for one in decisions if not one.error]
     scored = [one for one in done if one.scored]
     agreed = sum(one.action == one.reference for one in scored)
@@ -99,9 +101,9 @@ def make_rows(
     skipped: Mapping[str, int] | None = None,
     comparable: Collection[str] | None = None,
 ) -> list[ReplayRow]:
-    """A row for every method that decided anything; ids are compared with those of `ar`, otherwise of the first method.
+    """A row for every method with decisions. Token ids are compared with those of `ar`, otherwise of the first method.
 
-    comparable: methods whose ids must be the same, None: all; above temperature 0 rejection samplers draw others.
+    comparable: methods whose ids must be equal, None: all. Above temperature 0 rejection samplers draw other tokens.
     """
     by_method = {name: [one for one in decisions if one.method == name] for name in methods}
     present = [name for name in methods if by_method[name]]
@@ -122,16 +124,16 @@ def make_rows(
 
 
 def all_identical(rows: Sequence[ReplayRow]) -> bool | None:
-    """Whether no method said other tokens than the one it is compared with; None when nothing was compared."""
+    """Whether every method produced the tokens of the one it is compared with; None if nothing was compared."""
     said = [row.identical for row in rows if row.identical is not None]
     return all(said) if said else None
 
 
 def compare_runs(here: Sequence[DecisionRecord], there: Sequence[DecisionRecord], name: str) -> RunComparison:
-    """This run's decisions beside an earlier run's, frame by frame (by stamp) and method by method.
+    """Compare this run's decisions with an earlier run's, by frame stamp and method.
 
-    Methods of the same name go together; where there are none, the first of each run. Raises EvaluationError when the
-    runs have no frame in common.
+    Methods of the same name are paired; if there are none, the first methods of the two runs. Raises EvaluationError if
+    the runs have no frame in common.
     """
     ours, theirs = (_by_method(records) for records in (here, there))
     pairs = [(method, method) for method in ours if method in theirs]
@@ -172,7 +174,7 @@ def _pair(
         return [ms for pair in common if (ms := pair[side].decision_ms) is not None]
 
     def agreement(side: int) -> float | None:
-        # One yardstick for both: this run's references.
+        # Both are scored against this run's references.
         scored = [pair for pair in common if pair[0].reference]
         return share(sum(pair[side].action == pair[0].reference for pair in scored), len(scored))
 

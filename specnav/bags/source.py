@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a bag: a folder with or without metadata.yaml, or a bare storage file, whole or not.
+"""Opens bags: a folder with or without metadata.yaml, or a single storage file, whether complete or damaged.
 
-Every file is looked through once. What was found, what is used, and what had to be skipped for which reason, is said
-in `summary` and `warnings`: no message is left out without a word.
+Every file is scanned once. `summary` and `warnings` report what was found, what is used, and what was skipped and why:
+no message is dropped silently.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _STORAGE = re.compile(r"(.+\.(mcap|db3))(\.zstd|\.zst)?", re.IGNORECASE)
 _SPLIT_NUMBER = re.compile(r"_\d+$")
 _RELATED = re.compile(r".+\.(mcap|db3)\..+|.+\.bag", re.DOTALL | re.IGNORECASE)
 _BLOCK_BYTES = 1 << 20
-MOST_NAMED = 100  # missing files, one by one
+MOST_NAMED = 100  # missing files that are named
 
 
 @dataclass
 class Bag:
-    """An opened bag. distro: the ROS release that wrote it, where it says so; notes: what else is to be said of it."""
+    """An opened bag. distro: the ROS release that wrote it, if known; notes: further remarks about it."""
 
     path: Path
     topics: list[BagTopic]
@@ -53,17 +53,17 @@ class Bag:
 
     @property
     def count(self) -> int:
-        """Messages that are used."""
+        """Number of messages that are used."""
         return sum(topic.count for topic in self.topics)
 
     @property
     def found(self) -> int:
-        """Messages that are used, and those skipped, as far as their number is known."""
+        """Number of messages used and skipped, as far as known."""
         return self.count + sum(one.count or 0 for one in self.skipped)
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the figures must know, a line each."""
+        """Caveats for readers of the figures, one per line."""
         jumps = self.timeline.notes if self.timeline.jumps else []
         return [*self.notes, *map(str, self.skipped), *jumps]
 
@@ -81,7 +81,7 @@ class Bag:
         return BagTimeline.from_seconds(set().union(*(one.tally.seconds for one in self.storages)))
 
     def offered(self, topic: str) -> list[str]:
-        """The QoS profiles that the publishers of a topic offered, as texts of YAML that nothing has checked."""
+        """The QoS profiles offered by the publishers of a topic, as unchecked YAML texts."""
         return [text for one in self.storages for text in one.tally.offered.get(topic, ())]
 
     def topic(self, name: str) -> BagTopic | None:
@@ -90,9 +90,9 @@ class Bag:
         return next((topic for topic in self.topics if f"/{topic.name.lstrip('/')}" == wanted), None)
 
     def messages(self, names: Sequence[str]) -> Iterator[BagMessage]:
-        """Messages of some topics, of all files, by the time of their recording.
+        """Messages of the named topics from all files, in order of recording.
 
-        Raises EvaluationError where a file cannot be read that could be when the bag was opened.
+        Raises EvaluationError if a file has become unreadable since the bag was opened.
         """
         wanted = {topic.name: topic.kind for topic in self.topics if topic.name in set(names)}
         try:
@@ -104,7 +104,7 @@ class Bag:
 
 
 def open_bag(path: Path) -> Bag:
-    """Open a bag. Raises EvaluationError with one line when there is none, or nothing in it can be read."""
+    """Open a bag. Raises EvaluationError with one line if there is none or nothing in it can be read."""
     if not path.exists():
         raise EvaluationError(f"no bag at {path}; give a rosbag2 folder or an .mcap or .db3 file")
     if path.is_dir():
@@ -124,7 +124,7 @@ def open_bag(path: Path) -> Bag:
 
 
 def recordings_in(folder: Path) -> set[str]:
-    """Names of the recordings that a folder holds files of: splits of one differ in their number only."""
+    """Names of the recordings that have files in a folder; splits of one recording differ only in their number."""
     stems = (_stem(file.name) for file in folder.iterdir())
     return {_SPLIT_NUMBER.sub("", stem) for stem in stems if stem is not None}
 
@@ -141,7 +141,7 @@ def _open_folder(path: Path) -> Bag:
     names = recordings_in(path)
     if metadata.problem and len(names) > 1:
         listed = ", ".join(sorted(names))
-        bag.notes.append(f"{path.name}: it holds files of {len(names)} recordings, which are read as one: {listed}")
+        bag.notes.append(f"{path.name}: files of {len(names)} recordings, which are read as one: {listed}")
     if metadata.problem:
         bag.notes.insert(0, f"{path.name}: {metadata.problem}; its files are read one by one")
     for file in sorted(path.iterdir()):
@@ -153,7 +153,7 @@ def _open_folder(path: Path) -> Bag:
 
 
 def _splits_beside(path: Path) -> list[str]:
-    """Names of the files in the same folder that are splits of the same recording, its own included."""
+    """Names of the files in the same folder that are splits of the same recording, including this one."""
     stem = _stem(path.name)
     if stem is None or not _SPLIT_NUMBER.search(stem):
         return []
@@ -166,13 +166,13 @@ def _splits_beside(path: Path) -> list[str]:
 
 
 def _stem(name: str) -> str | None:
-    """A storage file's name without its endings; None for other files."""
+    """A storage file's name without its extensions; None for other files."""
     found = _STORAGE.fullmatch(name)
     return Path(found[1]).stem if found is not None else None
 
 
 def _split_number(path: Path) -> tuple[int, str]:
-    """NAME_10.mcap comes after NAME_9.mcap."""
+    """A sort key that puts NAME_10.mcap after NAME_9.mcap."""
     tail = path.name.partition(".")[0].rpartition("_")[2]
     return (int(tail) if tail.isdecimal() else -1, path.name)
 
@@ -184,13 +184,13 @@ def _open_files(path: Path, files: Sequence[Path], metadata: Metadata) -> Bag:
     for file in files:
         try:
             opened[file.name] = _open_file(file)
-            opened[file.name].tally.compare(metadata.counts.get(file.name), f"{METADATA} counts them")
+            opened[file.name].tally.compare(metadata.counts.get(file.name), f"{METADATA} includes them in its count")
         except (BrokenFile, OSError) as error:
             broken[file.name] = getattr(error, "strerror", None) or one_line(error)
     splits = {_split(name) for name in opened}
     for name, why in broken.items():
-        if _split(name) in splits:  # killed while it was compressed: the split itself is still there
-            bag.notes.append(f"{name}: {why}; the same split beside it is read")
+        if _split(name) in splits:  # killed during compression: the uncompressed split still exists
+            bag.notes.append(f"{name}: {why}; the uncompressed file of this split is read")
         else:
             bag.skipped.append(Skipped(name, metadata.counts.get(name), f"{why}; nothing is read"))
     _leave_out_copies(opened, bag)
@@ -202,7 +202,7 @@ def _open_files(path: Path, files: Sequence[Path], metadata: Metadata) -> Bag:
         bag.distro = bag.distro or one.tally.distro
     bag.topics = _topics(bag)
     if metadata.count is not None and metadata.count > bag.found:
-        missing = Skipped(METADATA, metadata.count - bag.found, "it counts them, and no file holds them")
+        missing = Skipped(METADATA, metadata.count - bag.found, "it includes them in its count, no file holds them")
         unknown = next((one for one in bag.skipped if one.count is None), None)
         if unknown is not None:
             bag.skipped.remove(unknown)
@@ -233,7 +233,7 @@ def _open_file(file: Path) -> Storage:
 
 
 def _decompress(file: Path, target: Path) -> str:
-    """Write what a compressed file holds; returns what is wrong with it, "" when it is whole. Raises BrokenFile."""
+    """Decompress a file; returns what is wrong with it, "" if it is complete. Raises BrokenFile."""
     left = Budget.from_file_bytes(file.stat().st_size).unpacked
     one = zstd.ZstdDecompressor()
     with file.open("rb") as stream, target.open("wb") as out:
@@ -250,17 +250,17 @@ def _decompress(file: Path, target: Path) -> str:
                 made = one.decompress(block, _BLOCK_BYTES)
             except zstd.ZstdError as error:
                 if not out.tell():
-                    raise BrokenFile("it is not compressed with zstd, or damaged") from error
+                    raise BrokenFile("it is not compressed with zstd, or is damaged") from error
                 return "its compressed data is damaged"
             block = b""
             left -= len(made)
             if left < 0:
-                return "it unpacks to more than a file of this size may hold"
+                return "it unpacks to more than is allowed for a file of this size"
             out.write(made)
 
 
 def _leave_out_copies(opened: dict[str, Storage], bag: Bag) -> None:
-    """A split that is there twice is used once: compressed and not, or as a copy under another name."""
+    """Use duplicate splits only once, whether compressed and uncompressed, or copied under another name."""
     by_split: dict[str, str] = {}
     by_content: dict[tuple[int, int], str] = {}
     for name in sorted(opened, key=lambda name: -opened[name].tally.used):
@@ -268,7 +268,7 @@ def _leave_out_copies(opened: dict[str, Storage], bag: Bag) -> None:
         split = _split(name)
         twin = by_split.get(split) or by_content.get((tally.used, tally.digest))
         if twin is not None and tally.used:
-            bag.skipped.append(Skipped(name, tally.used, f"they are in {twin}, too"))
+            bag.skipped.append(Skipped(name, tally.used, f"they are also in {twin}"))
             del opened[name]
             continue
         by_split[split] = name
@@ -276,27 +276,29 @@ def _leave_out_copies(opened: dict[str, Storage], bag: Bag) -> None:
 
 
 def _compare(bag: Bag, opened: dict[str, Storage], there: set[str], metadata: Metadata) -> None:
-    """What metadata.yaml says of the bag's files, and what is there. there: splits of which there is a file."""
+    """Compare the files listed in metadata.yaml with the existing ones. there: splits that have a file."""
     missing = [name for name in metadata.files if _split(name) not in there]
     for name in missing[:MOST_NAMED]:
         count = metadata.counts.get(name, metadata.counts.get(_split(name)))
-        bag.skipped.append(Skipped(name, count, f"the file is missing, {METADATA} names it"))
+        bag.skipped.append(Skipped(name, count, f"the file is missing, but {METADATA} lists it"))
     if len(missing) > MOST_NAMED:
-        more = f"{len(missing) - MOST_NAMED} more files that it names are missing"
+        more = f"{len(missing) - MOST_NAMED} more files that it lists are missing"
         bag.skipped.append(Skipped(METADATA, None, more))
     known = {_split(name) for name in metadata.files}
     for name in opened if known else ():
         if _split(name) not in known:
-            bag.notes.append(f"{name}: {METADATA} does not name it; it is read, too")
+            bag.notes.append(f"{name}: {METADATA} does not list it; it is read anyway")
 
 
 def _split(name: str) -> str:
-    """A file's name without the ending of its compression."""
+    """A file's name without the extension of its compression."""
     return name.removesuffix(".zstd").removesuffix(".zst")
 
 
 def _topics(bag: Bag) -> list[BagTopic]:
-    """All topics of the files; where one has several types, the type of most messages counts, others are skipped."""
+    """All topics of the files. If a topic has several types, that of most messages is used, and the others are
+    skipped.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for one in bag.storages:
         counts.update(one.tally.counts)

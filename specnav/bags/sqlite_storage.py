@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sqlite3 file of a bag (`.db3`), also with what a killed recording left in its write-ahead log or journal.
+"""Reads sqlite3 files of a bag (`.db3`), including a killed recording's write-ahead log or journal.
 
-Recordings are never written to: sqlite repairs a copy. Rows are read by their numbers, not by the file's indexes.
+Recordings are never modified: sqlite repairs a copy. Rows are read by row number, without the file's indexes.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _MOST_TOPICS = 10_000
 _LOWEST_ROW = -(2**63)
 
-DAMAGED = "the database is damaged there"
-TOO_MANY = "there are more of them than a file of this size may hold"
+DAMAGED = "the database is damaged"
+TOO_MANY = "there are more of them than is allowed for a file of this size"
 NO_TOPIC = "the file does not define their topics"
-NO_VALUE = "their row holds no time or no bytes"
+NO_VALUE = "their row has no time or no data"
 BROKEN_MESSAGE = "they are cut off or cannot be decompressed"
 
 
 class SqliteStorage:
-    """A database file; every row was read once when this is made. Raises BrokenFile, OSError."""
+    """A database file, scanned completely when it is opened. Raises BrokenFile, OSError."""
 
     def __init__(self, path: Path, name: str = "") -> None:
-        """name: to call it by, where it was unpacked from another file."""
+        """name: the original name, if it was unpacked from another file."""
         self.path, self.name, self.tally = path.resolve(), name or path.name, FileTally()
-        path = self.path  # a log lies beside the file itself
+        path = self.path  # resolved, because a log lies next to the file itself
         self._database, self._unchanged = path, True
         self._size = path.stat().st_size
         self._topics: dict[int, tuple[str, str]] = {}  # name, type
@@ -65,7 +65,7 @@ class SqliteStorage:
             raise BrokenFile(str(error)) from error
 
     def runs(self, wanted: Mapping[str, str]) -> Iterable[MessageRun]:
-        """One run of every wanted topic; rows are read when it is their turn."""
+        """One run for every wanted topic; rows are read on demand."""
         for number, (name, kind) in self._topics.items():
             times, rows = self._rows.get(number, (array("q"), array("q")))
             if wanted.get(name) == kind and times:
@@ -88,7 +88,7 @@ class SqliteStorage:
         return database
 
     def _copy(self, beside: list[Path]) -> None:
-        """Let sqlite repair a copy: in place it would write to the recording, which read-only media do not allow."""
+        """Let sqlite repair a copy: in place it would modify the recording, which read-only media do not allow."""
         folder = Path(mkdtemp(prefix="specnav-bag-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         try:
@@ -96,7 +96,7 @@ class SqliteStorage:
                 shutil.copyfile(file, folder / file.name)
         except OSError as error:
             raise BrokenFile(
-                f"{beside[0].name} beside it is needed, too, and cannot be copied to {folder.parent}: "
+                f"{beside[0].name} next to it is also needed, and cannot be copied to {folder.parent}: "
                 f"{error.strerror or error}"
             ) from error
         self._size += sum(file.stat().st_size for file in beside)
@@ -105,7 +105,7 @@ class SqliteStorage:
             if file.name.endswith("-wal"):
                 self._say_log(file)
             else:
-                self.tally.skip(f"{file.name} beside it takes back a transaction that was not finished", None)
+                self.tally.skip(f"{file.name} next to it rolls back an unfinished transaction", None)
 
     def _say_log(self, log: Path) -> None:
         frames, held = _frames_of(log)
@@ -114,11 +114,11 @@ class SqliteStorage:
                 database.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 (_, read, _) = database.execute("PRAGMA wal_checkpoint").fetchone()
         except sqlite3.Error:
-            return  # the database cannot be read at all, which is said then
-        self.tally.notes.append(f"{self.name}: the recording was killed; what is in {log.name} is read, too")
+            return  # the database is unreadable, which is reported later
+        self.tally.notes.append(f"{self.name}: the recording was killed; {log.name} is read as well")
         if 0 <= read < held:
             self.tally.skip(
-                f"{held - read} of {frames} pages in {log.name} are damaged or were not finished", None
+                f"{held - read} of {frames} pages in {log.name} are damaged or incomplete", None
             )
 
     def _read_topics(self, database: sqlite3.Connection) -> None:
@@ -126,7 +126,7 @@ class SqliteStorage:
         for table in ("topics", "messages"):
             if table not in tables:
                 raise BrokenFile(f"it has no table {table}")
-            # Columns that are computed could hold anything, and be of any size.
+            # Computed columns could hold anything, of any size.
             query = "SELECT count(*) FROM pragma_table_xinfo(?) WHERE hidden<>0"
             (computed,) = database.execute(query, (table,)).fetchone()
             if computed or not str(tables[table]).upper().startswith("CREATE TABLE"):
@@ -141,7 +141,7 @@ class SqliteStorage:
                 self._topics[number] = (name, type_name(kind))
                 self.tally.offer(name, str(profiles or ""))
         self._formats = formats
-        with suppress(sqlite3.DatabaseError):  # messages can be read without
+        with suppress(sqlite3.DatabaseError):  # messages can be read without definitions
             self._read_definitions(database, tables)
 
     def _read_definitions(self, database: sqlite3.Connection, tables: Mapping[str, str]) -> None:
@@ -158,19 +158,19 @@ class SqliteStorage:
                 self.tally.distro = str(row[0] or "")
 
     def _look(self, database: sqlite3.Connection) -> None:
-        """Read every row, from the front up to damage and from the end down to it."""
+        """Read every row: forward up to any damage, then backward from the end."""
         budget = Budget.from_file_bytes(self._size)
         last = self._read_rows(database, "rowid >= ? ORDER BY rowid", _LOWEST_ROW, budget)
         if last is None:
             return
         lowest = self._read_rows(database, "rowid > ? ORDER BY rowid DESC", last, budget)
-        known = lowest is not None and lowest > last > _LOWEST_ROW  # rows are numbered without gaps
+        known = lowest is not None and lowest > last > _LOWEST_ROW  # assumes row numbers without gaps
         self.tally.skip(DAMAGED, lowest - last - 1 if known and lowest is not None else None)
 
     def _read_rows(self, database: sqlite3.Connection, where: str, bound: int, budget: Budget) -> int | None:
-        """Read rows; returns the last one read, where damage ended the reading, else None."""
+        """Read rows; returns the last one read if damage ended the reading, else None."""
         last = bound
-        # "AS": a damaged column's name may be no text, which Python refuses.
+        # "AS" is needed because a damaged column name may not be valid text, which Python refuses.
         query = f"SELECT rowid AS id, topic_id AS topic, timestamp AS time, data AS data FROM messages WHERE {where}"
         rows = database.execute(query, (bound,))
         try:
@@ -205,19 +205,19 @@ class SqliteStorage:
 
 
 def _beside(path: Path, ending: str) -> Path | None:
-    """The log or journal of a database, where there is one with anything in it."""
+    """The log or journal of a database, if it exists and holds data."""
     file = path.with_name(path.name + ending)
     if not file.is_file():
         return None
     with file.open("rb") as stream:
         begins = stream.read(len(_JOURNAL_MAGIC))
-    # A journal without its magic has done its work; a log of nothing but its header holds nothing.
+    # A journal without its magic bytes is finished; a log that is only a header is empty.
     useful = begins == _JOURNAL_MAGIC if ending == "-journal" else file.stat().st_size > _WAL_HEADER
     return file if useful else None
 
 
 def _frames_of(log: Path) -> tuple[int, int]:
-    """(pages in a write-ahead log, those of its last use); older ones behind them are leftovers."""
+    """(pages in a write-ahead log, pages of its last use); pages after those are leftovers."""
     size = log.stat().st_size
     with log.open("rb") as stream:
         header = stream.read(_WAL_HEADER)

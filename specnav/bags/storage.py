@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both kinds of storage files share: their words, their limits, and how their messages become one sequence.
+"""What both kinds of storage files share: terms, limits, and the merging of messages into one sequence.
 
-Words: a *storage* is one file of a bag (a split); a *run* is a piece of a storage whose messages can be sorted in
-memory; a *skipped* message was recorded, but cannot be used. Nothing that a file says of sizes or counts is trusted:
-what a file unpacks to, and how many messages it holds, is bounded by its own size.
+Terms: a *storage* is one file of a bag (a split). A *run* is a part of a storage that can be sorted in memory.
+A *skipped* message was recorded but cannot be used. No size or count in a file is trusted: how much it unpacks to, and
+how many messages it may hold, is bounded by its own size.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ else:
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 EXPANSION, SPARE_BYTES, SPARE_MESSAGES = 1000, 64 << 20, 1000
-"""A file may unpack to this many times its size, and a bit; a message takes at least one byte of it."""
+"""A file may unpack to EXPANSION times its size plus SPARE_BYTES; a message takes at least one byte of the file."""
 MOST_OFFERS = 100
-MOST_REASONS = 20  # given for one file
-WINDOW_BYTES = 256 << 20  # of messages held in memory to put them in order
+MOST_REASONS = 20  # reasons listed for one file
+WINDOW_BYTES = 256 << 20  # messages held in memory for sorting
 _BROKEN_DATA = (zstd.ZstdError, RuntimeError, EOFError, ValueError)
 _DDS_NAME = re.compile(r"(\w+)::msg::dds_::(\w+)_", re.ASCII)
 
 
 class BrokenFile(Exception):
-    """A file of which nothing can be read, with the reason."""
+    """Nothing in a file can be read; the message has the reason."""
 
 
 class TooLarge(Exception):
-    """What would exceed the bounds of a file."""
+    """A bound derived from a file's size would be exceeded."""
 
 
 @dataclass(frozen=True)
 class BagTopic:
-    """A topic of a bag; definition: of its type, as the bag holds it ("": it holds none), in ros2msg or ros2idl."""
+    """A topic of a bag. definition: of its type, in ros2msg or ros2idl; "" if the bag holds none."""
 
     name: str
     kind: str
@@ -57,7 +57,7 @@ class BagTopic:
 
 @dataclass(frozen=True)
 class BagMessage:
-    """One message: its topic's name, when it was recorded (ns), and its bytes (CDR)."""
+    """One message: its topic, recording time (ns) and CDR bytes."""
 
     topic: str
     time_ns: int
@@ -66,7 +66,7 @@ class BagMessage:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Messages of a file that cannot be used, and why; count: None where the file does not report it."""
+    """Messages of a file that cannot be used, and why. count: None if the file does not report it."""
 
     file: str
     count: int | None
@@ -80,7 +80,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class MessageRun:
-    """A piece of a storage. begin_ns: no message in it is earlier; size: bytes it takes in memory once it is loaded."""
+    """A part of a storage. begin_ns: its earliest possible message; size: bytes of memory it takes when loaded."""
 
     begin_ns: int
     size: int
@@ -88,22 +88,22 @@ class MessageRun:
 
 
 class Storage(Protocol):
-    """A file that was opened: what it holds, and its messages in runs."""
+    """An opened file: what it holds, and its messages in runs."""
 
     name: str
     tally: FileTally
 
     def runs(self, wanted: Mapping[str, str]) -> Iterable[MessageRun]:
-        """Runs that hold messages of the wanted topics; wanted: their types by their names."""
+        """Runs with messages of the wanted topics. wanted: types by topic name."""
         ...
 
 
 @dataclass
 class FileTally:
-    """What a file holds. counts: usable messages by topic and type; skipped: others by reason, None: unknown how many.
+    """What a file holds. counts: usable messages by topic and type. skipped: others by reason, None: unknown number.
 
-    seconds: in which anything was recorded. offered: QoS profiles of publishers by topic, as texts of YAML.
-    digest: the same for files with the same messages, in whatever order.
+    seconds: those in which anything was recorded. offered: publishers' QoS profiles by topic, as YAML texts.
+    digest: equal for files with the same messages in any order.
     """
 
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class FileTally:
 
     @property
     def used(self) -> int:
-        """Usable messages."""
+        """Number of usable messages."""
         return sum(self.counts.values())
 
     def add(self, topic: str, kind: str, time_ns: int, data: bytes) -> None:
@@ -127,7 +127,7 @@ class FileTally:
         self.digest = (self.digest + hash((topic, time_ns, len(data), zlib.crc32(data)))) & 0xFFFFFFFFFFFFFFFF
 
     def offer(self, topic: str, profiles: str) -> None:
-        """Keep what publishers of a topic offered."""
+        """Add a QoS profile that publishers of a topic offered."""
         known = self.offered.setdefault(topic, [])
         if profiles and profiles not in known and len(known) < MOST_OFFERS:
             known.append(profiles)
@@ -142,9 +142,9 @@ class FileTally:
         self.skipped[reason] = None if count is None or before is None else before + count
 
     def compare(self, said: int | None, reason: str) -> None:
-        """Take what an index says of the number of messages: those that were not met were skipped.
+        """Compare with the message count that an index states; the difference counts as skipped.
 
-        reason: for those that nothing else explains.
+        reason: for the difference, if no known reason has an unknown number.
         """
         missing = (said or 0) - self.used - sum(count or 0 for count in self.skipped.values())
         if missing > 0:
@@ -161,11 +161,11 @@ class Budget:
 
     @classmethod
     def from_file_bytes(cls, file_bytes: int) -> Budget:
-        """The bounds of a file of this size."""
+        """The bounds for a file of this size."""
         return cls(EXPANSION * file_bytes + SPARE_BYTES, file_bytes + SPARE_MESSAGES)
 
     def take(self, size: int, messages: int = 0) -> None:
-        """Use some of it. Raises TooLarge."""
+        """Use up a part of it. Raises TooLarge."""
         if size > self.unpacked or messages > self.messages:
             raise TooLarge
         self.unpacked -= size
@@ -178,7 +178,7 @@ def not_cdr(encoding: str) -> str:
 
 
 def type_name(kind: str) -> str:
-    """A type as package/msg/Name, which some tools write as package/Name or as DDS names it."""
+    """A type as package/msg/Name; some tools write package/Name or the DDS name."""
     if found := _DDS_NAME.fullmatch(kind):
         return f"{found[1]}/msg/{found[2]}"
     package, sign, name = kind.partition("/")
@@ -186,11 +186,11 @@ def type_name(kind: str) -> str:
 
 
 def unpack(data: bytes, compression: str, most: int) -> tuple[bytes, bool]:
-    """(content, whole) of compressed data; what was cut off gives its beginning. Raises TooLarge, ValueError."""
+    """(content, whole) of compressed data; truncated data yields its beginning. Raises TooLarge, ValueError."""
     if compression in ("", "none"):
         return data, True
     if compression not in ("zstd", "lz4"):
-        raise ValueError(f"compressed as {compression!r}, which is not known")
+        raise ValueError(f"unknown compression {compression!r}")
     made = bytearray()
     try:
         while data:
@@ -207,9 +207,9 @@ def unpack(data: bytes, compression: str, most: int) -> tuple[bytes, bool]:
 
 
 def plain_message(data: bytes, budget: Budget) -> bytes:
-    """A message's CDR bytes. rosbag2 can compress messages one by one, and only metadata.yaml would tell.
+    """A message's CDR bytes. rosbag2 can compress single messages, and only metadata.yaml would tell.
 
-    CDR begins with a zero byte, so both cannot be mistaken for one another. Raises TooLarge, ValueError.
+    CDR begins with a zero byte, so it cannot be mistaken for zstd. Raises TooLarge, ValueError.
     """
     if not data.startswith(ZSTD_MAGIC):
         return data
@@ -221,9 +221,9 @@ def plain_message(data: bytes, budget: Budget) -> bytes:
 
 
 def in_order(runs: Sequence[MessageRun], window: int = WINDOW_BYTES) -> Iterator[BagMessage]:
-    """Messages of all runs by their times.
+    """Messages of all runs in order of time.
 
-    At most about `window` bytes are held: where runs overlap by more, times step back, and no message is lost.
+    About `window` bytes are held at most. Where runs overlap by more, times may step back, but no message is lost.
     """
     waiting = sorted(runs, key=lambda run: run.begin_ns, reverse=True)
     heads: list[tuple[int, int, BagMessage, Iterator[BagMessage], int]] = []

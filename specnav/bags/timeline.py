@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bag's time without long pauses.
 
-A clock that was not set yet, or that jumped, leaves years between two messages: who plays a bag waits a bounded time.
+A clock that was set or jumped leaves years between two messages; playing a bag must still take a bounded time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _SECOND_NS, _DAY_S = 1_000_000_000, 86400
 
 @dataclass(frozen=True)
 class BagTimeline:
-    """Pauses in which nothing at all was recorded, by (begin, end) in ns; each is shortened to MAX_PAUSE_S."""
+    """Pauses in which nothing was recorded, as (begin, end) in ns; each is shortened to MAX_PAUSE_S."""
 
     pauses: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def from_seconds(cls, seconds: Iterable[int]) -> BagTimeline:
-        """Of the seconds in which something was recorded."""
+        """Build it from the seconds in which something was recorded."""
         known = sorted(seconds)
         return cls(
             tuple(
@@ -35,16 +35,16 @@ class BagTimeline:
         )
 
     def played(self, time_ns: int) -> int:
-        """A recorded time, less the time that pauses before it were shortened by."""
+        """A recorded time minus all shortening before it."""
         return time_ns - self._cut_before(bisect.bisect_right(self.pauses, time_ns, key=lambda pause: pause[1]))
 
     def recorded(self, played_ns: int) -> int:
-        """The recorded time of a played one."""
+        """The recorded time that belongs to a played one."""
         return played_ns + self._cut_before(bisect.bisect_right(self._ends, played_ns))
 
     @cached_property
     def _cuts(self) -> list[int]:
-        """By how much everything behind each pause comes earlier."""
+        """The total shortening up to and including each pause."""
         return list(
             itertools.accumulate(end - begin - MAX_PAUSE_S * _SECOND_NS for begin, end in self.pauses)
         )
@@ -64,16 +64,16 @@ class BagTimeline:
 
     @property
     def jumps(self) -> bool:
-        """Whether no robot pauses that long: its clock was set in between."""
+        """Whether a pause is longer than any robot's: the clock was set in between."""
         return self.longest_s > _DAY_S
 
     @property
     def notes(self) -> list[str]:
-        """What to say of the pauses."""
+        """Remarks about the pauses."""
         if not self.pauses:
             return []
         count = "1 pause" if len(self.pauses) == 1 else f"{len(self.pauses)} pauses"
-        return [f"{count} of up to {_length(self.longest_s)} in the recording: played as {MAX_PAUSE_S} s at most"]
+        return [f"{count} of up to {_length(self.longest_s)} in the recording, each played as {MAX_PAUSE_S} s at most"]
 
 
 def _length(seconds: float) -> str:

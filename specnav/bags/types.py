@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of a bag's messages: as the bag defines them, else those of a ROS release, with types of our own beside.
+"""Message types of a bag: from the bag's own definitions, else from a ROS release, plus types of our own.
 
-Older sqlite3 bags (Humble) hold no definitions; the messages read here are the same from Humble to Kilted.
+Older sqlite3 bags (Humble) hold no definitions; the messages read here did not change between Humble and Kilted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ DISTROS = {
 }
 NEWEST = "kilted"
 MOST_CHARS, MOST_FIELDS = 128 * 1024, 1000
-"""Of a bag's definition of a type; the longest in use have a tenth of it."""
-# A damaged message, or a damaged definition of its type, breaks the generated code anywhere.
+"""Bounds on a type definition in a bag; the longest in use have a tenth of this."""
+# A damaged message or type definition can make the generated code fail anywhere.
 _NOT_A_MESSAGE = (
     SerdeError, TypesysError, LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError,
     MemoryError, RecursionError, struct.error,
@@ -36,10 +36,10 @@ _IDL_RULE = "=" * 80 + "\n"
 
 
 class Types:
-    """Decodes and makes messages. own: definitions of types that no ROS release has, by name (package/msg/Name)."""
+    """Decodes and builds messages. own: definitions of types that no ROS release has, by name (package/msg/Name)."""
 
     def __init__(self, own: Mapping[str, str], distro: str = NEWEST) -> None:
-        """distro: a name of DISTROS; another one is taken for the newest."""
+        """distro: a name of DISTROS; for other names the newest is used."""
         self._store = get_typestore(DISTROS.get(distro, DISTROS[NEWEST]))
         self._own = dict(own)
         self._known: dict[str, Typestore] = {}
@@ -55,7 +55,7 @@ class Types:
         return self._store
 
     def learn(self, topic: BagTopic) -> None:
-        """Take the definition that a bag holds of a topic's type; one that cannot be used is as good as none."""
+        """Learn the bag's definition of a topic's type; an unusable one is ignored."""
         if not topic.definition or len(topic.definition) > MOST_CHARS or topic.kind in self._tried:
             return
         self._tried.add(topic.kind)
@@ -77,9 +77,9 @@ class Types:
             self._known[topic.kind] = store
 
     def add_missing(self, kind: str, find: Callable[[str], str | None]) -> None:
-        """Register a type, and those it is made of, as far as they are not known. find: the .msg text of a type.
+        """Register a type and the types it contains, if they are unknown. find: returns the .msg text of a type.
 
-        Raises EvaluationError naming the type that cannot be found.
+        Raises EvaluationError that names a type that cannot be found.
         """
         if kind in self._store.types:
             return
@@ -94,7 +94,7 @@ class Types:
         self._store.register(added)
 
     def decode(self, kind: str, data: bytes) -> Any:
-        """A message as an object with the fields of its type. Raises EvaluationError when it is not one."""
+        """Decode a message into an object with the fields of its type. Raises EvaluationError if it does not fit."""
         store = self._known.get(kind, self._store)
         if kind not in store.types:
             raise EvaluationError(f"messages of type {kind} cannot be read: the bag does not define it")
@@ -105,7 +105,7 @@ class Types:
             raise EvaluationError(f"a message is not a {kind}: {what}") from error
 
     def encode(self, kind: str, values: Mapping[str, Any]) -> bytes:
-        """The bytes of a message; fields that are not given are zero or empty, nested ones are mappings."""
+        """Encode a message; missing fields are zero or empty, nested ones are mappings."""
         return bytes(self._store.serialize_cdr(self._make(kind, values), kind))
 
     def _make(self, kind: str, values: Mapping[str, Any]) -> Any:
@@ -135,9 +135,9 @@ class Types:
 
 
 def check_definitions(types: Mapping[str, Any]) -> None:
-    """Raise ValueError for types that would take endlessly to compile or to read.
+    """Raise ValueError for types that would take too long to compile or to read.
 
-    An array of messages without fields takes no byte of a message, whatever its length.
+    An array of messages without fields takes no bytes, so its length is unbounded.
     """
     if sum(len(fields) for _, fields in types.values()) > MOST_FIELDS:
         raise ValueError(f"more than {MOST_FIELDS} fields")
@@ -148,7 +148,7 @@ def check_definitions(types: Mapping[str, Any]) -> None:
 
 
 def _takes_bytes(name: str, types: Mapping[str, Any]) -> bool:
-    """Whether a message of a type takes at least a byte."""
+    """Whether a message of a type takes at least one byte."""
     for _, (node, detail) in types[name][1]:
         if node.name in ("BASE", "SEQUENCE"):
             return True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing an mcap file that is there whole or not at all.
+"""Writes an mcap file that appears complete or not at all.
 
-Messages go to a folder `NAME.partial` beside the file, in chunks that are closed every few seconds, so that a killed
-recording can still be read there; the file itself appears in one step when the recording is finished.
+Messages are written to a folder `NAME.partial` next to the file, in chunks that are closed every few seconds, so that a
+killed recording can still be read there. The file itself appears in one step when the recording is finished.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ FLUSH_S = 2.0
 
 
 class McapFile:
-    """A recording in progress; use it as a context manager. An error leaves what was there before untouched."""
+    """A recording in progress, as a context manager. An error leaves an existing file untouched."""
 
     def __init__(
         self, path: Path, types: Types, replace: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """replace: a file that is there already gives way when this one is finished. Raises EvaluationError."""
+        """replace: overwrite an existing file once this one is finished. Raises EvaluationError."""
         self.path, self._types, self._clock = path, types, clock
         check_name(path, replace)
         self.partial = _free_name(path)
-        # The writer makes a folder, and in it a file of the folder's name.
+        # The writer creates a folder, and in it a file with the folder's name.
         self._bag = self.partial / path.stem
         self.counts: dict[str, int] = {}
         self._connections: dict[str, Connection] = {}
@@ -64,9 +64,9 @@ class McapFile:
             self.discard()
 
     def add_topic(self, name: str, kind: str, latched: int = 0) -> None:
-        """Begin a topic; once more is nothing. Raises EvaluationError for a type that is not known.
+        """Begin a topic; repeating it does nothing. Raises EvaluationError for an unknown type.
 
-        latched: this many last messages its publishers keep for those who subscribe later; 0: they keep none.
+        latched: number of last messages that its publishers keep for late subscribers; 0: not latched.
         """
         if name in self._connections:
             return
@@ -79,14 +79,14 @@ class McapFile:
         self.counts[name] = 0
 
     def write(self, name: str, time_ns: int, data: bytes | memoryview) -> None:
-        """Keep a message's bytes (CDR) of a topic that was begun."""
+        """Write a message's bytes (CDR) to a topic that was added."""
         self._writer.write(self._connections[name], time_ns, data)
         self.counts[name] += 1
         if self._clock() - self._flushed_at >= FLUSH_S:
             self.flush()
 
     def flush(self) -> None:
-        """Hand what was kept to the disk: all but the index is there then."""
+        """Flush to disk; only the index is missing then."""
         storage = self._writer.storage
         if isinstance(storage, McapWriter):
             if storage.chunk.msgs:
@@ -95,7 +95,7 @@ class McapFile:
         self._flushed_at = self._clock()
 
     def finish(self) -> Path:
-        """Close the file and put it in its place; returns its path."""
+        """Close the file and move it to its place; returns its path."""
         self._writer.close()
         written = self._bag / self.path.name
         with written.open("rb") as stream:
@@ -105,14 +105,14 @@ class McapFile:
         return self.path
 
     def keep_partial(self) -> None:
-        """Stop writing, and leave what there is in the folder `partial`."""
+        """Stop writing, and keep the folder `partial`."""
         with contextlib.suppress(Exception):
             self.flush()
         with contextlib.suppress(Exception):
             self._writer.abort()
 
     def discard(self) -> None:
-        """Forget the recording."""
+        """Abort and delete the recording."""
         with contextlib.suppress(Exception):
             self._writer.abort()
         shutil.rmtree(self.partial, ignore_errors=True)
@@ -123,11 +123,11 @@ def check_name(path: Path, replace: bool = False) -> None:
     if path.suffix != ".mcap":
         raise EvaluationError(f"{path} does not end in .mcap; give a name like walk.mcap")
     if path.exists() and not replace:
-        raise EvaluationError(f"{path} is there already; give another name, or --force to replace it")
+        raise EvaluationError(f"{path} exists already; give another name, or --force to replace it")
 
 
 def _free_name(path: Path) -> Path:
-    """A folder beside the file that no other recording, under way or killed, uses."""
+    """A folder name next to the file that no other recording, running or killed, uses."""
     for number in range(1000):
         found = path.with_name(f"{path.stem}.partial" + (f"-{number}" if number else ""))
         if not found.exists():

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav blackbox`: what the robot's black box has written, as a list, and one file as a timeline. Needs no ROS."""
+"""`specnav blackbox`: lists the robot's black-box files, or prints one as a timeline. Needs no ROS."""

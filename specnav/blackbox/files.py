@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Black-box files: finding them, and why each was written. The messages themselves are not read here."""
+"""Finds black-box files and reads why each was written. Other messages are not read here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specnav.results.errors import one_line
 
 @dataclass(frozen=True)
 class Cause:
-    """A trigger: when (wall clock, ns), its word, what was said about it."""
+    """A trigger: its time (wall clock, ns), its keyword and details."""
 
     time_ns: int
     word: str
@@ -25,7 +25,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class BoxFile:
-    """One file. causes: the first is what the file is named after; problem: why it cannot be read, "" when it can."""
+    """One file. causes: its triggers; the file is named after the first. problem: why it cannot be read, or ""."""
 
     path: Path
     size: int
@@ -38,25 +38,23 @@ class BoxFile:
 
 
 def find_files(folder: Path) -> list[Path]:
-    """Black-box files of a folder and of those in it (one a robot), oldest first. Raises UsageError."""
+    """Black-box files in a folder and its subfolders (one per robot), oldest first. Raises UsageError."""
     if not folder.is_dir():
-        raise UsageError(f"no folder {folder}; give the parameter folder of blackbox_node")
+        raise UsageError(f"no folder {folder}; give the value of blackbox_node's parameter folder")
     found = [path for pattern in ("*", "*/*") for path in folder.glob(pattern) if NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
 def read_file(path: Path) -> BoxFile:
-    """Why a file was written. One that cannot be read says so in `problem`."""
+    """Read why a file was written. If it cannot be read, `problem` says why."""
     size, reason = path.stat().st_size, reason_of(path)
     if path.name.endswith(PARTIAL):
-        problem = (
-            "its writing was interrupted: without .partial at its end, specnav replay reads what there is"
-        )
+        problem = "writing was interrupted: remove .partial from its name, and specnav replay reads what was written"
         return BoxFile(path, size, reason, problem=problem)
     try:
         said, span_ns = read_facts(path, METADATA)
         if not said or span_ns is None:
-            return BoxFile(path, size, reason, problem="it does not say why it was written")
+            return BoxFile(path, size, reason, problem="it does not state why it was written")
         causes = tuple(
             Cause(int(one["time_ns"]), str(one["word"]), str(one["detail"]))
             for one in json.loads(said["triggers"])
@@ -64,7 +62,7 @@ def read_file(path: Path) -> BoxFile:
         length_s = span_ns / 1e9
         words = said.get("instruction", ""), said.get("state", "")
         return BoxFile(path, size, said["reason"], causes, *words, length_s)
-    except Exception as error:  # damaged bytes may say anything
+    except Exception as error:  # damaged files can raise any error
         return BoxFile(
             path,
             size,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav blackbox` prints."""
+"""Output of `specnav blackbox`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _RIGHT = ("s", "MB")
 def _when(time_ns: int) -> str:
     try:
         return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # a clock that was never set, or not by a clock at all
+    except (OverflowError, ValueError, OSError):  # a clock that was never set, or a damaged value
         return f"{time_ns} ns"
 
 
 def list_files(folder: Path | None) -> int:
-    """Print a line a file; returns the exit code. Raises UsageError."""
+    """Print one line per file; returns the exit code. Raises UsageError."""
     folder = folder or default_folder()
     found = [read_file(path) for path in find_files(folder)]
     if not found:
@@ -55,7 +55,7 @@ def list_files(folder: Path | None) -> int:
         )
         table.add_row(*map(escape, row))
     total = sum(one.size for one in found) / MB
-    # Lines are not folded where nothing looks: other programs read them.
+    # Do not fold lines if the output is not a terminal: other programs read it.
     console = Console()
     if not console.is_terminal:
         console = Console(width=400)
@@ -73,7 +73,7 @@ def show_file(path: Path, folder: Path | None) -> int:
     inside = (folder or default_folder()) / path
     path = path if path.is_file() or not inside.is_file() else inside
     if not path.is_file():
-        raise UsageError(f"no file {path}; specnav blackbox lists what there is")
+        raise UsageError(f"no file {path}; specnav blackbox lists all files")
     one = read_file(path)
     bag = open_bag(path)
     notes: list[str] = []

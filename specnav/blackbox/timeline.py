@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened, in the words of a file's messages: one line an event, repetitions left out."""
+"""The events in a black-box file: one line per event, repetitions left out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOURCES = ("model", "exploration", "supervisor")
 
 @dataclass(frozen=True)
 class TimelineEvent:
-    """One line: when (wall clock, ns), what kind of thing, and what about it."""
+    """One line: time (wall clock, ns), kind of event, and details."""
 
     time_ns: int
     what: str
@@ -32,7 +32,7 @@ class TimelineEvent:
 
 
 def events(bag: Bag, types: Types, notes: list[str]) -> list[TimelineEvent]:
-    """All events of a bag by time. notes: gets a line for messages that cannot be read and are left out."""
+    """All events of a bag in order of time. notes: gets a line about messages that cannot be read."""
     wanted = {topic.name: topic for topic in bag.topics if _teller(topic) is not None}
     for topic in wanted.values():
         types.learn(topic)
@@ -53,12 +53,12 @@ def events(bag: Bag, types: Types, notes: list[str]) -> list[TimelineEvent]:
                 if before == state:
                     continue
             found.append(TimelineEvent(message.time_ns, _role(topic), one_line(text)))
-    notes += [f"{name}: {count} messages are not {wanted[name].kind}: left out" for name, count in unread.items()]
+    notes += [f"{name}: {count} messages are not {wanted[name].kind}: ignored" for name, count in unread.items()]
     return sorted(found, key=lambda event: event.time_ns)
 
 
 class Lenient:
-    """A message of another release: what it does not have is nothing."""
+    """A message of another release: fields that it does not have are 0 or empty."""
 
     def __init__(self, message: Any) -> None:
         self._message = message
@@ -71,8 +71,8 @@ class Lenient:
 
 
 Told = Iterator[tuple[str, str, str]]
-"""Of one message: (name, state, text). Of a state only changes from "" on are reported; name "": an event, always
-told.
+"""Lines about one message: (name, state, text). Of a named state only changes are reported; name "": an event, always
+reported.
 """
 
 

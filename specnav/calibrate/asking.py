@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks before a step without waiting: the robot's odometry and its stop have to be heard while the user reads."""
+"""Asks before each step without blocking: odometry and stops must be received while the user reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = "a"
 
 
 class StepPrompt:
-    """Says each step once, and knows whether it is allowed. yes: all of them are."""
+    """Announces each step once, and knows whether it is allowed. yes: all steps are."""
 
     def __init__(self, yes: bool, say: Callable[[str], None], source: TextIO | None = None) -> None:
         self._all, self._say, self._source = yes, say, source
@@ -23,7 +23,7 @@ class StepPrompt:
         self._count = 0
 
     def allows(self, step: CalibrationStep) -> bool:
-        """Whether the step may begin. Raises CalibrationError where no operator can answer."""
+        """Whether the step may begin. Raises CalibrationError if there is no terminal to ask at."""
         if step is not self._asked:
             self._asked, self._count = step, self._count + 1
             question = (
@@ -41,7 +41,7 @@ class StepPrompt:
         line = source.readline()
         if not line:
             raise CalibrationError(
-                "cannot ask before each step, as no terminal is attached; --yes goes without asking"
+                "cannot ask before each step, as no terminal is attached; --yes starts each step without asking"
             )
         self._all = line.strip().lower() == ALL
         return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav calibrate` was asked for."""
+"""Settings of `specnav calibrate`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ STYLES = ("epsilon", "zero", "brake")
 
 @dataclass(frozen=True)
 class CalibrateConfig:
-    """`cmd_vel` and `odom` are topics."""
+    """`cmd_vel` and `odom` are topic names."""
 
     out: Path = setting(
         Path("calibration.yaml"), "File to write, for motion_node's --params-file.", metavar="FILE.yaml"
     )
-    cmd_vel: str = setting("cmd_vel", "Topic on which the base takes velocities.", metavar="TOPIC")
-    odom: str = setting("odom", "Odometry of the base.", metavar="TOPIC")
-    namespace: str = setting("", "Namespace of topics that do not begin with /.", metavar="NS")
+    cmd_vel: str = setting("cmd_vel", "Topic on which the base receives velocities.", metavar="TOPIC")
+    odom: str = setting("odom", "Odometry topic of the base.", metavar="TOPIC")
+    namespace: str = setting("", "Namespace for topics that do not start with /.", metavar="NS")
     backend: str = setting(
         "twist",
-        "twist (any driver), or go2_sport (Unitree's sport API, without one).",
+        "twist (any driver), or go2_sport (Unitree's sport API, without a driver).",
         choices=BACKENDS,
     )
     stamped: bool = setting(False, "Send TwistStamped instead of Twist.")
@@ -34,7 +34,7 @@ class CalibrateConfig:
     max_angular: float = setting(0.6, "Fastest yaw rate to try.", 0.1, 1.5, unit="rad/s")
     room_m: float = setting(
         1.0,
-        "Free space straight ahead of the robot that it may use.",
+        "Free space straight ahead that the robot may use.",
         0.3,
         10.0,
         unit="m",
@@ -54,5 +54,5 @@ class CalibrateConfig:
 
     @property
     def style(self) -> str:
-        """How stops are said, "" where the back-end has no styles."""
+        """How stop commands are sent, "" if the back-end has no styles."""
         return self.stop_style if self.backend == "twist" else ""

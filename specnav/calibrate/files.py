@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameter file that a calibration writes, and the ones it reads. A file is there whole or not at all."""
+"""The parameter file that a calibration writes, and the ones it reads. The file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST_LINE = "# Written by specnav calibrate"
 
 
 def check_out(path: Path) -> None:
-    """Raise UsageError where the file could not be written, or would replace something else."""
+    """Raise UsageError if the file cannot be written, or would replace something else."""
     folder = path.absolute().parent
     if path.is_dir():
         raise UsageError(f"--out {path} is a folder; give the name of a file in it")
@@ -35,20 +35,20 @@ def check_out(path: Path) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--out {path} cannot be replaced: {error}") from error
     if not is_ours:
-        raise UsageError(f"--out {path} is there and was not written by specnav calibrate; give another name")
+        raise UsageError(f"--out {path} exists and was not written by specnav calibrate; give another name")
 
 
 def text_of(
     found: CalibrationResult, config: CalibrateConfig, noise: Noise, commands: str, odometry: str, now: datetime
 ) -> str:
-    """The file's text, with how it was measured at its head. commands, odometry: topics, and what commands are."""
+    """The file's text, headed by how it was measured. commands, odometry: topics, with the type of commands."""
     head = [
         f"{FIRST_LINE}, {now:%Y-%m-%d %H:%M} UTC. Give it to motion_node after your own parameters:",
         "#   ros2 run spec_vlm_nav motion_node --ros-args --params-file robot.yaml --params-file calibration.yaml",
         f"# Commands: {commands}, up to {config.max_linear:g} m/s and {config.max_angular:g} rad/s. "
         f"Odometry: {odometry}, {noise.rate_hz:.0f} Hz,",
         f"# noise {noise.metres * 1e3:.1f} mm and {math.degrees(noise.radians):.2f} degrees at rest. "
-        f"Repetitions: {config.repetitions}; behind each value what they gave.",
+        f"Repetitions: {config.repetitions}; their range follows each value.",
     ]
     lines = [*head, *(f"# {note}" for note in found.notes), "/**/motion_node:", "  ros__parameters:"]
     for one in found.values:
@@ -58,7 +58,7 @@ def text_of(
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file in one step. Raises UsageError."""
+    """Replace the file atomically. Raises UsageError."""
     try:
         write_bytes_atomic(path, text.encode())
     except OSError as error:
@@ -66,8 +66,8 @@ def write(path: Path, text: str) -> None:
 
 
 def given_parameters(path: Path | None) -> dict[str, Value]:
-    """What a parameter file says of motion_node; names that it does not have are left out. Raises UsageError."""
+    """A parameter file's values for motion_node; unknown names are ignored. Raises UsageError."""
     if path is None:
         return {}
-    read_yaml(path)  # says what is wrong with a file
+    read_yaml(path)  # reports an invalid file
     return {name: value for name, value in all_said_in([path], "motion_node").items() if name in DEFAULTS}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A calibration on a running ROS graph: looks who is there, asks before each step, and drives.
+"""A calibration on a running ROS graph: checks who is connected, asks before each step, and drives.
 
-However it ends, the robot is brought to a stand first.
+Whatever ends it, the robot is stopped first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from specnav.ros_node import checked_namespace, own_node
 from specnav.signals import notes_signals
 
 RATE_HZ, SPIN_S = 30.0, 0.005
-FIND_S, LISTEN_S = 5.0, 1.5  # longest wait for odometry and listeners; so long nothing else may speak
-MATCH_S = 0.3  # discovery is not symmetric: the other side may need a moment to match us
+FIND_S, LISTEN_S = 5.0, 1.5  # longest wait for odometry and listeners; time without foreign velocities
+MATCH_S = 0.3  # discovery is not symmetric: the other side may discover us later
 
 
 class Live:
@@ -41,16 +41,18 @@ class Live:
         say: Callable[[str], None],
         ended: Callable[[], bool],
     ) -> None:
-        """ended: whether anything wants it to end."""
+        """ended: whether the calibration was asked to end."""
         self._config, self._executor, self._say, self._ended = config, executor, say, ended
         self.course = CalibrationRun(config)
         self.wire = Wire(node, config, self.course.hear, self.course.end)
         self._has_driven = False
 
     def look(self) -> None:
-        """Raise CalibrationError unless there are a base and odometry, and nothing else drives. Publishes nothing."""
+        """Raise CalibrationError unless there is a base with odometry and nothing else drives it. Publishes
+        nothing.
+        """
         began = time.monotonic()
-        found_at = math.inf  # others are discovered when the robot is
+        found_at = math.inf  # discovery is complete once the robot is found
         while (waited := time.monotonic() - began) < FIND_S:
             self._spin()
             now = time.monotonic()
@@ -66,7 +68,7 @@ class Live:
             publishers = self.wire.odometers
             raise CalibrationError(
                 f"no odometry on {self.wire.odom_topic} within {waited:.0f} s ({publishers} publishers): "
-                "is the driver up, and is it this topic (--odom)?"
+                "is the driver running, and is this the right topic (--odom)?"
             )
         if self.wire.foreign_at > time.monotonic() - LISTEN_S:
             raise CalibrationError(self._somebody_speaks())
@@ -76,19 +78,19 @@ class Live:
         said = f"no subscriber on {self.wire.topic}"
         if types := self.wire.other_types():
             other = "leave --stamped out" if self._config.stamped else "--stamped sends TwistStamped"
-            return f"{said} as we would send it; {', '.join(types)} is wanted there: {other}"
+            return f"{said} of our message type; subscribers expect {', '.join(types)}: {other}"
         option = "--cmd-vel" if self._config.backend == "twist" else "--namespace"
-        return f"{said}: is the driver up, and is it this topic ({option})?"
+        return f"{said}: is the driver running, and is this the right topic ({option})?"
 
     def _somebody_speaks(self) -> str:
-        who = ", ".join(self.wire.others()) or "somebody"
+        who = ", ".join(self.wire.others()) or "another node"
         return (
-            f"{who} sends velocities on {self.wire.topic}, too: end that while the base is calibrated "
-            "(a motion_node that is silent may stay)"
+            f"{who} also sends velocities on {self.wire.topic}: stop it while the base is calibrated "
+            "(an idle motion_node may keep running)"
         )
 
     def drive(self) -> CalibrationFindings:
-        """Carry out the procedure. Raises CalibrationError, and KeyboardInterrupt when it was asked to end."""
+        """Run the procedure. Raises CalibrationError, and KeyboardInterrupt if it was asked to end."""
         course, asker = self.course, StepPrompt(self._config.yes, self._say)
         next_tick, self._has_driven = time.monotonic(), True
         while not course.is_over:
@@ -116,13 +118,15 @@ class Live:
         self._executor.spin_once(timeout_sec=SPIN_S)
 
     def close(self) -> None:
-        """Bring the robot to a stand, if anything was sent."""
+        """Stop the robot, if anything was sent."""
         if self._has_driven:
             self.wire.stand()
 
 
 def calibrate_live(config: CalibrateConfig, say: Callable[[str], None]) -> tuple[CalibrationFindings, Wire]:
-    """The findings, and where they come from. Raises UsageError; KeyboardInterrupt for SIGINT and SIGTERM."""
+    """The findings, and the wire they were measured on. Raises UsageError; KeyboardInterrupt for SIGINT and
+    SIGTERM.
+    """
     namespace = checked_namespace(config.namespace, (config.cmd_vel, config.odom))
     remaps = ["--ros-args", "-r", f"cmd_vel:={config.cmd_vel}", "-r", f"odom:={config.odom}"]
     given: dict[str, Any] = {"namespace": namespace, "cli_args": remaps, "use_global_arguments": False}

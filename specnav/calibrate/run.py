@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav calibrate`, from its flags to the written file."""
+"""`specnav calibrate`: from flags to the written file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def _say(words: str) -> None:
 
 
 def run_calibrate(config: CalibrateConfig) -> int:
-    """Measure, print, write; returns the exit code. Raises UsageError, and KeyboardInterrupt for Ctrl-C."""
+    """Measure, print and write; returns the exit code. Raises UsageError, and KeyboardInterrupt for Ctrl-C."""
     check_out(config.out)
     given = given_parameters(config.params_file)
     with needs_ros("calibrating a robot"):
         from specnav.calibrate.live import calibrate_live
     if not config.yes:
         _say(
-            f"The robot will turn on the spot and walk up to {config.room_m:g} m ahead and back, never backwards."
+            f"The robot will turn on the spot and move up to {config.room_m:g} m ahead and back, never backwards."
         )
-        _say("Stand beside it, with its remote control or emergency stop at hand.")
+        _say("Stand next to it, with its remote control or emergency stop at hand.")
     try:
         findings, wire = calibrate_live(config, _say)
     except KeyboardInterrupt:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a calibration prints: each parameter before and after, and what that means for the robot."""
+"""Output of a calibration: each parameter before and after, and what its value means."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rich.table import Table
 from spec_vlm_nav.common.parameters import Value
 from specnav.calibrate.core.result import DEFAULTS, CalibrationResult, MeasuredParameter
 
-WIDE = 200  # columns where nothing looks: other programs read the lines
+WIDE = 200  # columns if the output is not a terminal: other programs read it
 
 
 def meaning(one: MeasuredParameter, given: Mapping[str, Value]) -> str:
-    """What a parameter does with this value."""
+    """What a parameter's value means for the robot."""
     if isinstance(one.value, str):
-        return "how a stop is said"
+        return "how stop commands are sent"
     value, fast = float(one.value), float({**DEFAULTS, **given}["max_linear"])
     return {
-        "actuation_delay_s": f"at {fast:g} m/s it goes {value * fast * 100:.0f} cm that odometry does not show yet",
-        "linear_scale": f"{fast:g} m/s commanded are {fast * value:.2f} m/s",
-        "angular_scale": f"1 rad/s commanded is {value:.2f} rad/s",
-        "min_linear": f"at less than {value:g} m/s the base may stand still",
-        "min_angular": f"at less than {value:g} rad/s the base may stand still",
-        "stopping_distance_m": f"something ahead stops it {value * 100:.0f} cm earlier",
-        "response_timeout_s": f"an answer within {value:g} s is not a fault",
+        "actuation_delay_s": f"at {fast:g} m/s it moves {value * fast * 100:.0f} cm before odometry shows it",
+        "linear_scale": f"a command of {fast:g} m/s yields {fast * value:.2f} m/s",
+        "angular_scale": f"a command of 1 rad/s yields {value:.2f} rad/s",
+        "min_linear": f"below {value:g} m/s the base may not move",
+        "min_angular": f"below {value:g} rad/s the base may not move",
+        "stopping_distance_m": f"it stops {value * 100:.0f} cm earlier for obstacles",
+        "response_timeout_s": f"a response within {value:g} s is not a fault",
     }.get(one.name, "")
 
 
@@ -37,7 +37,7 @@ def table_of(found: CalibrationResult, given: Mapping[str, Value]) -> Table:
         table.add_column(column, overflow="fold")
     before = {**DEFAULTS, **given}
     for one in found.values:
-        apart = " (apart)" if one.is_apart else ""
+        apart = " (disagree)" if one.is_apart else ""
         table.add_row(
             one.name, str(before[one.name]), str(one.value), f"{one.spread}{apart}", meaning(one, given)
         )

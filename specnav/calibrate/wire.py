@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ROS side of a calibration: the robot's own back-ends, odometry, and whatever else speaks on the way. Needs
-rclpy.
+"""The ROS side of a calibration: the robot's own back-ends, odometry, and other nodes that may interfere. Needs rclpy.
 
-What is published here is noted, so that what another node publishes on the same topic can be distinguished from it.
+Messages published here are recorded, so that those of other nodes on the same topic can be told from them.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from spec_vlm_nav.ros.subscriptions import subscribe
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import DEFAULTS
 
-OURS_S = 1.0  # our own messages come back within that
+OURS_S = 1.0  # our own messages return within this time
 STOPS, MOST_STOPS, PAUSE_S = 5, 50, 0.02
 SPORT = "api/sport/request"
-MOVING_APIS = (1008,)  # Move of the Go2's sport service
-EARS = ("blackbox_node", "rosbag2_recorder", "specnav_")  # they listen, and drive nothing
+MOVING_APIS = (1008,)  # Move, of the Go2's sport service
+EARS = ("blackbox_node", "rosbag2_recorder", "specnav_")  # these only listen
 UNDER_WAY = (1, 8)  # MOVING and SETTLING of MotionStatus
 
 
 class NotingNode:
-    """A node to a back-end, but that what its publishers publish is noted."""
+    """A node for a back-end whose publishers' messages are recorded."""
 
     def __init__(self, node: Node, note: Callable[[Any], None]) -> None:
         self._node, self._note = node, note
@@ -46,7 +45,7 @@ class NotingNode:
         return getattr(self._node, name)
 
     def create_publisher(self, *arguments: Any) -> Any:
-        """A publisher whose messages are noted."""
+        """A publisher whose messages are recorded."""
         return _NotingPublisher(self._node.create_publisher(*arguments), self._note)
 
 
@@ -58,13 +57,13 @@ class _NotingPublisher:
         return getattr(self._publisher, name)
 
     def publish(self, message: Any) -> None:
-        """Note it first: it may come back before this returns."""
+        """Record it first: it may come back before publish() returns."""
         self._note(message)
         self._publisher.publish(message)
 
 
 def _key(message: Any) -> tuple[float, float] | int:
-    """What tells our messages from others'."""
+    """A key that tells our messages from those of others."""
     if hasattr(message, "header") and hasattr(message.header, "identity"):
         return int(message.header.identity.id)
     twist = message.twist if isinstance(message, TwistStamped) else message
@@ -72,7 +71,7 @@ def _key(message: Any) -> tuple[float, float] | int:
 
 
 class Wire:
-    """Publishes velocities, hears odometry and what must end a calibration. Times: time.monotonic, s."""
+    """Publishes velocities; receives odometry and reasons to end a calibration. Times: time.monotonic, s."""
 
     def __init__(
         self,
@@ -81,10 +80,10 @@ class Wire:
         on_odometry: Callable[[OdometryReading, float], None],
         on_end: Callable[[str], None],
     ) -> None:
-        """on_end: called with why everything has to end now. Raises BackendError."""
+        """on_end: called with the reason when everything must end now. Raises BackendError."""
         self._node, self._config, self._on_end = node, config, on_end
         self._noted: deque[tuple[float, Any]] = deque()
-        self.foreign_at = -1.0  # when another's velocity was heard
+        self.foreign_at = -1.0  # when another node's velocity was last received
         sport = config.backend == "go2_sport"
         self.topic = node.resolve_topic_name(SPORT if sport else "cmd_vel")
         self.odom_topic = node.resolve_topic_name("odom")
@@ -104,7 +103,7 @@ class Wire:
 
     @property
     def commands(self) -> str:
-        """Where velocities go, and as what."""
+        """The topic of velocities, and their message type."""
         return f"{self.topic} ({self._kind().__name__})"
 
     def _make_output(self, style: str) -> Output:
@@ -124,22 +123,22 @@ class Wire:
             return Request
         return TwistStamped if self._config.stamped else Twist
 
-    # -- what goes out
+    # -- outputs
 
     def send(self, velocity: Velocity, rest: RestDetector, style: str) -> None:
-        """Send the velocity of one tick; `style`: of the stop, "" where there are none."""
+        """Send the velocity of one tick. style: how to send a stop, "" for the configured style."""
         self._outputs[style or self._config.stop_style].send(velocity, rest)
 
     def stand(self) -> None:
-        """Have the robot stand, whatever moves it, said again and again; and wait until that has arrived."""
+        """Stop the robot, repeating the command, and wait until it has arrived."""
         for output in self._outputs.values():
             output.stop()
-        # As the user chose; and where that is plain zeros, which may not be obeyed, the other way as well.
+        # In the configured style; also with a creep, because plain zeros may not be obeyed.
         for style in dict.fromkeys((self._config.stop_style, "epsilon")):
             if style in self._outputs:
                 _insist(self._outputs[style])
 
-    # -- what comes in
+    # -- inputs
 
     def _note(self, message: Any) -> None:
         now = time.monotonic()
@@ -151,7 +150,7 @@ class Wire:
         key = _key(message)
         for place, (_, noted) in enumerate(self._noted):
             if noted == key:
-                del self._noted[place]  # each comes back once
+                del self._noted[place]  # each message returns once
                 return
         if hasattr(message, "parameter") and message.header.identity.api_id not in MOVING_APIS:
             return
@@ -169,7 +168,7 @@ class Wire:
         try:
             from spec_vlm_nav_interfaces.msg import MotionStatus
         except ImportError:
-            return  # then there is no motion_node here, either
+            return  # without the message type there is no motion_node either
 
         def look(message: Any) -> None:
             if message.state in UNDER_WAY:
@@ -178,20 +177,20 @@ class Wire:
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
         self._node.create_subscription(MotionStatus, "motion_status", look, reliable)
 
-    # -- who is there
+    # -- other nodes
 
     def others(self) -> list[str]:
         """Full names of other nodes that publish velocities."""
         return self._names(self._node.get_publishers_info_by_topic(self.topic))
 
     def listeners(self) -> list[str]:
-        """Full names of nodes that take velocities of our type, and may be a base."""
+        """Full names of nodes that receive velocities of our type, and may be a base."""
         infos = self._node.get_subscriptions_info_by_topic(self.topic)
         kind = self._kind().__name__
         return self._names([info for info in infos if info.topic_type.endswith(f"/{kind}")])
 
     def other_types(self) -> list[str]:
-        """Types that others take velocities as, and we do not send."""
+        """Message types that other nodes subscribe to on the topic and that we do not send."""
         infos = self._node.get_subscriptions_info_by_topic(self.topic)
         return sorted({i.topic_type for i in infos if not i.topic_type.endswith(f"/{self._kind().__name__}")})
 
@@ -207,15 +206,15 @@ class Wire:
 
     @property
     def odometers(self) -> int:
-        """How many publish odometry."""
+        """Number of odometry publishers."""
         return int(self._node.count_publishers(self.odom_topic))
 
 
 def _insist(output: Output) -> None:
-    """Say stop again and again, and wait until it has arrived."""
+    """Send stop repeatedly, and wait until it has arrived."""
     left = STOPS
     for _ in range(MOST_STOPS):
-        # As one that goes on although it was commanded to stand: with the creep, each time.
+        # RESISTS: treat the base as one that ignores a stop, which sends the creep each time.
         output.send(ZERO, RestDetector.RESISTS)
         time.sleep(PAUSE_S)
         left -= output.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `specnav` command: flags in, errors as one line; the rooms do the work."""
+"""The `specnav` command: parses flags and prints errors as one line; other packages do the work."""
 
 from specnav.cli.app import main
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `specnav` command: one typer app whose commands parse flags and hand over to the rooms that do the work.
+"""The `specnav` command: a typer app whose commands parse flags and call the package that does the work.
 
-Rooms are imported inside the commands, so that `specnav --help` answers at once. An error that a user can act on
+Packages are imported inside the commands, so that `specnav --help` is fast. An error that a user can act on
 (see `specnav.errors`) ends as one line on stderr and a non-zero exit code, never as a traceback.
 """
 
@@ -32,7 +32,7 @@ NOT_OF_DEMO = (
     "split", "episode_timeout_s", "max_new_tokens", "verify_ms", "study_decisions", "compare_decisions",
     "robot_config", "sim_config", "cloud_config", "start_timeout_s",
 )  # fmt: skip
-"""Settings of a demo that only programs set."""
+"""Settings of a demo that are set by programs only, not on the command line."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -57,7 +57,7 @@ app.add_typer(models_app, name="models")
 @takes("named", EDGE, only=("pair",), changes=PAIR)
 @takes("given", "specnav.demo.config:DemoConfig", leave_out=NOT_OF_DEMO)
 def demo(given: dict[str, Any], named: dict[str, str], page: Any) -> None:
-    """Let a simulated robot obey instructions: verifier, simulator and ROS nodes as processes on this machine."""
+    """Let a simulated robot follow instructions: verifier, simulator and ROS nodes as processes on this machine."""
     from specnav.demo.config import DemoConfig
     from specnav.demo.run import run_demo
     from specnav.published.pairs import with_pair
@@ -69,7 +69,7 @@ def demo(given: dict[str, Any], named: dict[str, str], page: Any) -> None:
 
         raise typer.Exit(run_console(config, page))
     if page.connect:
-        raise UsageError("--connect goes with --console: a run with a report compares with a target of its own")
+        raise UsageError("--connect needs --console: a run with a report starts its own target for comparison")
     raise typer.Exit(run_demo(config))
 
 
@@ -113,7 +113,7 @@ def main() -> None:
     """Entry point of the console script."""
     with user_errors():
         try:
-            # Not the parser's own way of ending: its complaints are framed and several lines long.
+            # standalone_mode would print the parser's errors as a box of several lines.
             with only_commands_among(sys.argv[1:]):
                 code = app(standalone_mode=False)
         except typer.Abort:

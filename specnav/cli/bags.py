@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav replay`, `specnav record` and `specnav play`: the commands around bags."""
+"""`specnav replay`, `specnav record` and `specnav play`: commands for bags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specnav.errors import UsageError
 
 
 def add_bag_commands(app: typer.Typer) -> None:
-    """Give the app the commands of this module."""
+    """Add the commands of this module to the app."""
     app.command(
         epilog="Examples:  specnav replay walk.mcap   |   specnav replay walk/ --methods fsd,ar --labels truth.csv   "
         "|   specnav replay walk.mcap --methods sd --compare runs/replay-1"
@@ -28,7 +28,7 @@ def add_bag_commands(app: typer.Typer) -> None:
 
 
 def need_rosbags() -> None:
-    """Raise UsageError where the package is missing that reads bags."""
+    """Raise UsageError if the package that reads bags is missing."""
     try:
         import rosbags.rosbag2  # noqa: F401
     except ImportError as error:
@@ -59,7 +59,7 @@ def record(config: Any) -> None:
 
 @makes("config", "specnav.play.config:PlayConfig")
 def play(config: Any) -> None:
-    """Publish a bag's messages into a running ROS graph; topics that could move a robot only if you name them."""
+    """Publish a bag's messages into a running ROS graph; topics that could move a robot only if named."""
     need_rosbags()
     from specnav.play.run import run_play
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav bench`: the commands that compare methods. Their options are the fields of BenchConfig."""
+"""`specnav bench`: commands that compare methods. Their options are the fields of BenchConfig."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from specnav.errors import UsageError
 
 
 class BenchGroup(TyperGroup):
-    """Reads the spelling of the previous release, one command with flags, as well; it says so."""
+    """Also accepts the previous release's spelling, one command with flags, with a warning."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As click does, after putting old words in their new place."""
+        """Parse as click does, after translating the old spelling."""
         first = args[0] if args else ""
         if (
             first not in self.commands
@@ -27,13 +27,14 @@ class BenchGroup(TyperGroup):
         ):
             args = modern(args)
             typer.echo(
-                f"specnav bench OPTIONS is now specnav bench {args[0]}: the old spelling goes soon", err=True
+                f"specnav bench OPTIONS is now specnav bench {args[0]}: the old spelling will be removed soon",
+                err=True,
             )
         return super().parse_args(ctx, args)
 
 
 def modern(args: Sequence[str]) -> list[str]:
-    """The words of `specnav bench OPTIONS`, as it was, as a command with its own words. Raises UsageError."""
+    """Translate the old `specnav bench OPTIONS` into a command and its options. Raises UsageError."""
     words = [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
 
     def taken(flag: str) -> str | None:
@@ -68,15 +69,17 @@ def modern(args: Sequence[str]) -> list[str]:
 
 
 bench_app = typer.Typer(
-    cls=BenchGroup, no_args_is_help=False, help="Compare methods on text questions, edge and cloud apart."
+    cls=BenchGroup,
+    no_args_is_help=False,
+    help="Compare methods on text questions, with edge and cloud as separate processes.",
 )
 
 
 def _command(name: str, epilog: str, leave_out: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Any]:
-    """A command of the group, with the settings of a run as its options."""
+    """A command of the group that has the settings of a run as its options."""
 
     def wrap(function: Callable[..., Any]) -> Any:
-        # Options are made where the command line says "bench", whichever way it is spelled.
+        # Options are made if the command line contains "bench", in either spelling.
         function.__name__ = "bench"
         made = takes("given", "specnav.bench.settings:BenchConfig", leave_out=leave_out)(function)
         return bench_app.command(name, epilog=epilog)(made)
@@ -92,7 +95,7 @@ def _command(name: str, epilog: str, leave_out: Sequence[str] = ()) -> Callable[
 )
 @makes("words", "specnav.bench.settings:RunWords")
 def run(given: Mapping[str, Any], words: Any) -> None:
-    """Compare methods: the same questions, edge and cloud as two processes over an emulated link."""
+    """Compare methods on the same questions, with edge and cloud as two processes over an emulated link."""
     from specnav.bench.runner.points import run_point
 
     flags = _flags(given, words)
@@ -108,7 +111,7 @@ def run(given: Mapping[str, Any], words: Any) -> None:
 )
 @makes("words", "specnav.bench.settings:PointsWords")
 def points(given: Mapping[str, Any], words: Any) -> None:
-    """Run every operating point into a folder of its own, with an index page over all."""
+    """Run every operating point into its own folder, with an index page."""
     from specnav.bench.runner.points import run_points
 
     raise typer.Exit(run_points({**_flags(given, words), "point": words.names}, words.write))
@@ -121,7 +124,7 @@ def points(given: Mapping[str, Any], words: Any) -> None:
 )
 @makes("words", "specnav.bench.settings:StudyWords")
 def study(given: Mapping[str, Any], words: Any) -> None:
-    """Vary one thing and keep everything else: measured, drawn, and beside the papers' figures."""
+    """Vary one parameter and keep everything else; plots the results beside the papers' figures."""
     from specnav.bench.runner.studies import run_named
 
     raise typer.Exit(run_named(_flags(given, words), words))
@@ -149,19 +152,19 @@ def clients(given: Mapping[str, Any], server: Mapping[str, Any], words: Any) -> 
 )
 @makes("words", "specnav.bench.settings:DraftsWords")
 def drafts(given: Mapping[str, Any], words: Any) -> None:
-    """Compare drafts: time a forward of each, then ask without a link and at --rtt (40)."""
+    """Compare drafts: time a forward pass of each, then ask questions without a link and at --rtt (40)."""
     from specnav.bench.runner.drafts import run_drafts_study
 
     raise typer.Exit(run_drafts_study(given, words))
 
 
 def _flags(given: Mapping[str, Any], words: Any) -> dict[str, Any]:
-    """What was given of a run, with where the acceptance comes from."""
+    """The settings of a run, including the source of the acceptance."""
     return {**given, "at_paper_acceptance": True} if words.at_paper_acceptance else dict(given)
 
 
 def add_bench_commands(app: typer.Typer) -> None:
-    """Give the app the commands of this module, and the two that became studies under their old names."""
+    """Add the commands of this module, and the old names of two commands that became studies."""
     app.add_typer(bench_app, name="bench")
     for name in ("payloads", "cost"):
         app.command(
@@ -176,7 +179,8 @@ def _became_a_study(name: str) -> Any:
         )
         args = ["study", name, *words.split()]
         typer.echo(
-            f"specnav {name} is now specnav bench {' '.join(args)}: the old spelling goes soon", err=True
+            f"specnav {name} is now specnav bench {' '.join(args)}: the old spelling will be removed soon",
+            err=True,
         )
         with only_commands_among(("bench",)):
             command = typer.main.get_command(bench_app)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav blackbox`, what the robot's black box has written, and `specnav console --bag`, a walk looked at again."""
+"""`specnav blackbox` lists the robot's black-box files; `specnav console --bag` shows a recorded walk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specnav.cli.from_settings import makes
 
 
 def add_blackbox_command(app: typer.Typer) -> None:
-    """Give the app the command of this module."""
+    """Add the commands of this module to the app."""
     app.command(
         epilog="Examples:  specnav blackbox   |   specnav blackbox /data/blackbox   |   "
         "specnav blackbox --show blackbox-20260102-030405Z-NO_RESPONSE.mcap   |   "
@@ -36,7 +36,7 @@ def blackbox(
     ] = None,
     show: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Print what happened in one of the files, line by line."),
+        typer.Option(metavar="FILE", help="Print the timeline of one file."),
     ] = None,
 ) -> None:
     """List what the robot's black box has written, or show one file as a timeline."""
@@ -49,9 +49,9 @@ def blackbox(
 @makes("who", "specnav.lookback.config:Deciders")
 @makes("asked", "specnav.lookback.config:LookBack")
 def console(asked: Any, who: Any) -> None:
-    """Look at a recorded walk again in the browser, without ROS: pictures, decisions, tokens, times and events on one
-    timeline; decide again with another method or other models and see where they differ; label what would have been
-    right, for specnav replay --labels; save clips.
+    """Review a recorded walk in the browser, without ROS: pictures, decisions, tokens, times, events on one timeline.
+    Decide again with another method or other models and see the differences; label the right actions for specnav
+    replay --labels; save clips.
 
     The page for a live robot is a ROS node: ros2 launch spec_vlm_nav console.launch.py, or specnav demo --console.
     """

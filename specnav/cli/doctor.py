@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav doctor`: what this machine can run, and what a live ROS graph is like."""
+"""`specnav doctor`: checks what this machine can run, or the state of a live ROS graph."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from specnav.cli.from_settings import EDGE, takes
 from specnav.errors import UsageError
 
 SHARED = ("seconds", "json")
-"""Settings of every doctor."""
+"""Settings that all doctors share."""
 
 
 def add_doctor_command(app: typer.Typer) -> None:
-    """Give the app the command of this module."""
+    """Add the command of this module to the app."""
     app.command(
         epilog="Examples:  specnav doctor   |   specnav doctor --robot   |   "
         "specnav doctor --robot --namespace robot1 --image /front/compressed --seconds 10   |   "
@@ -33,23 +33,23 @@ def doctor(
     of_robot: dict[str, Any],
     named: dict[str, str],
     robot: Annotated[
-        bool, typer.Option("--robot", help="Look at the live ROS graph instead of this machine.")
+        bool, typer.Option("--robot", help="Check the live ROS graph instead of this machine.")
     ] = False,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Measure a pair of models on this device.")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Measure a pair of models on this GPU or CPU.")] = False,
 ) -> None:
-    """Check what this machine can run, with --robot what keeps a live robot from moving, and what to do about it.
+    """Check what this machine can run; with --robot, what keeps a live robot from moving, and how to fix it.
 
-    With --gpu it loads a pair of models in several number types and measures them: memory against the plan, forwards by
-    rows and context against what the memory's bandwidth allows, exits, picks that flip, and what `auto` would choose.
-    The exit code is 1 where a model could not be measured or a pick flips that is not a near-tie.
+    With --gpu it loads a pair of models in several number types and measures them: memory compared with the plan,
+    forward passes by rows and context compared with the memory bandwidth, exits, picks that flip, and the choice of
+    `auto`. The exit code is 1 if a model could not be measured, or if a pick flips that is not a near-tie.
 
-    With --draft alone it loads a draft, a folder or a GGUF file, and tells what forwards of it take by their rows.
+    With --draft alone it loads a draft, a folder or a GGUF file, and times its forward passes by rows.
 
     With --robot it prints one line per check: ok, warn or FAIL, and the remedy; the exit code is 0 if none is FAIL.
-    It only listens, reads parameters and greets the verifier: nothing it does can move a robot.
+    It only listens, reads parameters and connects to the verifier: nothing it does can move a robot.
     """
     if gpu and robot:
-        raise UsageError("--gpu and --robot look at different things: give one of them")
+        raise UsageError("--gpu and --robot check different things: give one of them")
     if gpu:
         from specnav.doctor.gpu.config import GpuDoctorConfig
         from specnav.doctor.gpu.run import run_gpu_doctor
@@ -61,7 +61,7 @@ def doctor(
         raise UsageError("--pair, --model and --variants are for --gpu")
     if "draft" in given:
         if robot:
-            raise UsageError("--draft and --robot look at different things: give one of them")
+            raise UsageError("--draft and --robot check different things: give one of them")
         from specnav.doctor.draft import run_draft_doctor
 
         raise typer.Exit(run_draft_doctor(given))

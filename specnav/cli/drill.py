@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav drill`, and where the long tests of the robot have gone."""
+"""`specnav drill`, and pointers to the robot's long tests, which were commands once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOVED = {
     "monkey": "-m monkey --minutes 60",
     "pipeline": "-m pipeline",
 }
-"""Commands of the last release that are tests now, and how to run each."""
+"""Commands of the previous release that are tests now, and how to run each."""
 
 
 def add_drill_commands(app: typer.Typer) -> None:
-    """Give the app the commands of this module."""
+    """Add the commands of this module to the app."""
     app.command(
         epilog="Examples:  specnav drill   |   specnav drill --faults camera,odometry --runs 20   |   "
         "specnav drill --list   |   specnav drill --cancels 100 --cycles 50"
@@ -43,7 +43,7 @@ def drill(
     config: Any,
     list_: Annotated[bool, typer.Option("--list", help="List the faults and exit.")] = False,
 ) -> None:
-    """Break things one at a time while the simulated robot moves or thinks; measure how soon it stands."""
+    """Inject faults one at a time while the simulated robot moves or decides, and measure how soon it stops."""
     with needs_ros("a drill"):
         import specnav.supervise.robot_stack  # noqa: F401
     if list_:

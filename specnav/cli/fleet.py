@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav fleet …`: many verifiers as one, on Ray."""
+"""`specnav fleet …`: several verifiers behind one address, on Ray."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from specnav.cli.from_settings import SHIPPED_TARGET, makes, takes
 
 fleet_app = typer.Typer(
     no_args_is_help=True,
-    help="A fleet of verifiers on Ray: edges know one address, answers go on when a verifier or a machine dies.",
+    help="A fleet of verifiers on Ray: edges use one address, and answers continue when a verifier or a machine dies.",
 )
 
 WHERE = "specnav.fleet.settings:Where"
 SERVER = "cloud_verifier.config:ServerConfig"
 OF_THE_FLEET = ("bind", "metrics")
-"""Settings of a verifier that the fleet decides on for each replica."""
+"""Settings of a verifier that the fleet sets for each replica."""
 AS_BEFORE = {"model": {"default": None, "shown": "as before"}}
 
 
@@ -30,7 +30,7 @@ AS_BEFORE = {"model": {"default": None, "shown": "as before"}}
 def up(given: dict[str, Any], server: dict[str, Any]) -> None:
     """Start a directory and replicas, wait until they serve, and leave them running. Prints the address for edges.
 
-    Beside its own options it takes those of specnav serve, for every replica.
+    In addition to its own options it takes those of specnav serve, for every replica.
     """
     from specnav.fleet.run import run_up
     from specnav.fleet.settings import UpConfig
@@ -44,7 +44,7 @@ def up(given: dict[str, Any], server: dict[str, Any]) -> None:
 @makes("printed", "specnav.settings:Printed")
 @makes("where", WHERE, leave_out=("wait_s",))
 def status(where: Any, printed: Any) -> None:
-    """Show replicas, their load and what is wrong; exit code 1 where fewer serve than are wanted."""
+    """Show replicas, their load and problems; exit code 1 if fewer serve than are wanted."""
     from specnav.fleet.run import run_status
 
     raise typer.Exit(run_status(where, printed.json))
@@ -53,7 +53,7 @@ def status(where: Any, printed: Any) -> None:
 @fleet_app.command(epilog="Examples:  specnav fleet scale 4   |   specnav fleet scale 2:8")
 @makes("config", "specnav.fleet.settings:ScaleConfig")
 def scale(config: Any) -> None:
-    """Change the number of replicas; those that go end their answers first."""
+    """Change the number of replicas; removed ones finish their answers first."""
     from specnav.fleet.run import run_scale
 
     raise typer.Exit(run_scale(config))
@@ -66,7 +66,7 @@ def scale(config: Any) -> None:
 @takes("given", "specnav.fleet.settings:UpgradeConfig")
 @takes("server", SERVER, leave_out=(*OF_THE_FLEET, "keys", "insecure"), changes=AS_BEFORE)
 def upgrade(given: dict[str, Any], server: dict[str, Any]) -> None:
-    """Replace all replicas one after another, with the settings given here or the same ones; answers go on."""
+    """Replace all replicas one by one, with new settings or the same ones; answers continue."""
     from specnav.fleet.run import run_upgrade
     from specnav.fleet.settings import UpgradeConfig
 
@@ -76,7 +76,7 @@ def upgrade(given: dict[str, Any], server: dict[str, Any]) -> None:
 @fleet_app.command(epilog="Example:  specnav fleet down")
 @makes("where", WHERE, leave_out=("wait_s",))
 def down(where: Any) -> None:
-    """End all replicas and the directory, and Ray where `up` has started it."""
+    """Stop all replicas and the directory, and Ray if `up` started it."""
     from specnav.fleet.run import run_down
 
     raise typer.Exit(run_down(where))

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command options made from the fields of settings classes (specdec.settings); what a class checks is not checked here.
+"""Command options made from the fields of settings classes (specdec.settings), whose checks are not repeated here.
 
     @app.command()
     @takes("given", "cloud_verifier.config:ServerConfig", leave_out=("model",))
     def serve(given: dict[str, Any], config: ...) -> None:
-        \"""given: what was said on the command line, by the name of the field.\"""
+        \"""given: settings from the command line, by field name.\"""
 
     @app.command()
     @makes("config", "specnav.play.config:PlayConfig")
     def play(config: Any) -> None:
         \"""config: an object of the class.\"""
 
-A class is named by its module and imported when its command is asked for: `specnav --help` needs no options.
+A class is named by its module and imported when its command runs: `specnav --help` needs no options.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from specnav.edge_settings import PAIR_THAT_SEES
 from specnav.paths import shipped
 
 SHIPPED_TARGET = {"model": {"default": None, "shown": "the shipped one"}}
-"""`changes` to a verifier's settings in commands that have a target of their own."""
+"""`changes` to a verifier's settings in commands with a default target."""
 EDGE = "specnav.edge_settings:EdgeSettings"
-"""What commands share that decode here."""
+"""Settings shared by the commands that decode on this machine."""
 PAIR = {"pair": {"help": PAIR_THAT_SEES}}
-"""`changes` to them in commands that show their models pictures."""
+"""`changes` to EDGE in commands whose models get images."""
 _words: Collection[str] | None = None
 
 
 @contextmanager
 def only_commands_among(words: Collection[str]) -> Iterator[None]:
-    """Meanwhile only commands named in these words of a command line are given their options."""
+    """While active, only commands named in a command line get their options."""
     global _words
     before, _words = _words, words
     try:
@@ -61,11 +61,16 @@ def takes(
     changes: Mapping[str, Mapping[str, Any]] | None = None,
     make: Callable[..., Any] = dict,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives a command an option for each setting of a class, in place of one parameter of its function, which gets the
-    values that were given by the names of the settings.
+    """Replace one parameter of a command's function by an option for each setting of a class. The function gets the
+    given values by name in that parameter.
 
-    kind: "module:Class". only, leave_out: names of settings. changes: of a Setting by its name, where the
-    command's help says it otherwise. make: of the values, what the function gets.
+    Args:
+        parameter: The function's parameter.
+        kind: "module:Class".
+        only: If given, only these settings become options.
+        leave_out: Settings that do not become options.
+        changes: Changes to a Setting by its name, where this command's help differs.
+        make: Turns the given values into the function's argument.
     """
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,12 +81,12 @@ def takes(
 
 
 def makes(parameter: str, kind: str, **chosen: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Like `takes`, but the function gets an object of the class. chosen: as for `takes`."""
+    """Like `takes`, but the function gets an object of the class. chosen: options of `takes`."""
     return takes(parameter, kind, make=lambda **given: _class_of(kind)(**given), **chosen)
 
 
 class _Command:
-    """What typer takes for the command's function; its options are made when typer looks for them."""
+    """The callable given to typer in place of the command's function; its options are made on demand."""
 
     def __init__(
         self,
@@ -130,14 +135,14 @@ class _Command:
 
 
 def _found(told: Setting, value: Any) -> Any:
-    """A model that is shipped, where it lies. An option that is a Path may name a folder to write into."""
+    """Resolve the name of a shipped model to its folder. Path options stay unchanged: they may name an output folder."""
     if isinstance(value, Path if told.positional else str):
         return type(value)(shipped(str(value)))
     return value
 
 
 def _order(parameter: inspect.Parameter) -> bool:
-    """Arguments come before options."""
+    """Sort key: arguments before options."""
     told = getattr(parameter.annotation, "__metadata__", ("",))
     return not isinstance(told[0], typer.models.ArgumentInfo)
 
@@ -162,12 +167,12 @@ def _class_of(kind: str) -> type:
 
 
 def _key(parameter: str, told: Setting) -> str:
-    """Its name among the command's parameters; two classes of one command may have a setting of the same name."""
+    """A setting's name among the command's parameters; two classes of one command may share a setting's name."""
     return told.name if told.positional else f"{parameter}_{told.name}"
 
 
 def _option(told: Setting, key: str) -> inspect.Parameter:
-    """No default of its own, so that the command knows what was given; the help shows that of the class."""
+    """An option without a default, so that the command knows what was given; the help shows the class's default."""
     of: Any = told.kind
     required = told.default is REQUIRED
     default = inspect.Parameter.empty if required else None
@@ -199,12 +204,12 @@ def _shown(told: Setting) -> dict[str, Any]:
 
 
 def _number(told: Setting) -> Callable[[Any], Any]:
-    """`_check` says what is no number: in the words of a file of settings, with the range."""
+    """A parser that passes invalid numbers on to `_check`, whose message includes the range."""
 
     def parse(text: Any) -> Any:
         return told.from_words(text) if isinstance(text, str) else text
 
-    parse.__name__ = told.kind.__name__  # what stands for the value in help
+    parse.__name__ = told.kind.__name__  # the placeholder of the value in help
     return parse
 
 
@@ -229,7 +234,7 @@ def _parser(read: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 
 def _check(told: Setting, value: Any) -> None:
-    """Refuses a value as the parser does, by the name of its flag."""
+    """Refuse a value like the parser does, naming the flag."""
     flag = told.stands_for if told.positional else told.spellings[0]
     try:
         replace(told, name=flag or told.name).check(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav keys …`: who may use a verifier. Works on the folder that `specnav serve --keys FOLDER` reads."""
+"""`specnav keys …`: manages the keys in the folder that `specnav serve --keys FOLDER` reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from specnav.cli.from_settings import makes
 
 keys_app = typer.Typer(
-    no_args_is_help=True, help="Make, list, revoke and hand out the keys of a verifier's clients."
+    no_args_is_help=True, help="Make, list, revoke and export the keys of a verifier's clients."
 )
 
 
@@ -20,7 +20,7 @@ keys_app = typer.Typer(
 )
 @makes("asked", "specnav.keys:NewClient")
 def new(asked: Any) -> None:
-    """Make a key for a client, and the folder with the server's own key where there is none yet."""
+    """Make a key for a client; the first time, also the folder and the server's own key."""
     from specnav.keys import new_client
 
     new_client(asked)
@@ -32,7 +32,7 @@ def new(asked: Any) -> None:
 @makes("printed", "specnav.settings:Printed")
 @makes("where", "specnav.keys:Keys")
 def list_(where: Any, printed: Any) -> None:
-    """List the clients: class, quota, since when, revoked or not. Shows nothing secret."""
+    """List the clients: class, quota, date and state. Shows nothing secret."""
     from specnav.keys import list_clients
 
     list_clients(where.keys, printed.json)
@@ -41,7 +41,7 @@ def list_(where: Any, printed: Any) -> None:
 @keys_app.command(epilog="Example:  specnav keys revoke robot-1")
 @makes("asked", "specnav.keys:OneClient")
 def revoke(asked: Any) -> None:
-    """Shut a client out: a running verifier ends its sessions within about a second."""
+    """Revoke a client's key: a running verifier ends its sessions within about a second."""
     from specnav.keys import revoke_client
 
     revoke_client(asked)
@@ -53,7 +53,7 @@ def revoke(asked: Any) -> None:
 )
 @makes("asked", "specnav.keys:Rotated")
 def rotate(asked: Any) -> None:
-    """Replace a key by a new one; class and quota stay. Also lets a revoked client in again."""
+    """Replace a key by a new one; class and quota stay. Also readmits a revoked client."""
     from specnav.keys import rotate
 
     rotate(asked)
@@ -65,7 +65,7 @@ def rotate(asked: Any) -> None:
 )
 @makes("asked", "specnav.keys:Exported")
 def export(asked: Any) -> None:
-    """Write the one file that the client's machine needs. It is secret: who has it can act as that client."""
+    """Write the one file that the client's machine needs. It is secret: anyone who has it can act as that client."""
     from specnav.keys import export_client
 
     export_client(asked)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav plan` and `specnav convert`: models before they are loaded, what they need and in which format they are."""
+"""`specnav plan` and `specnav convert`: memory and fleet estimates, and model formats, before models are loaded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import typer
 from specnav.cli.from_settings import EDGE, makes, takes
 from specnav.errors import UsageError
 
-plan_app = typer.Typer(no_args_is_help=True, help="What models and fleets need, before anything is loaded.")
-convert_app = typer.Typer(no_args_is_help=True, help="A model in another engine's format.")
+plan_app = typer.Typer(
+    no_args_is_help=True, help="Estimate what models and fleets need, before anything is loaded."
+)
+convert_app = typer.Typer(no_args_is_help=True, help="Convert a model into another engine's format.")
 
 
 @plan_app.callback()
 def plan() -> None:
-    """What models and fleets need, before anything is loaded."""
+    """Estimate what models and fleets need, before anything is loaded."""
 
 
 @plan_app.command(
@@ -27,7 +29,7 @@ def plan() -> None:
 @takes("named", EDGE, only=("pair",))
 @takes("given", "specnav.plan.run:PlanConfig", changes={"target": {"default": None, "shown": "the pair's"}})
 def memory(given: dict[str, Any], named: dict[str, str]) -> None:
-    """Memory of edge and cloud, from the models' configurations alone."""
+    """Estimate the memory of edge and cloud, from the models' configurations alone."""
     from specnav.plan.run import PlanConfig, run_plan_memory
     from specnav.published.pairs import with_pair
 
@@ -44,7 +46,9 @@ def memory(given: dict[str, Any], named: dict[str, str]) -> None:
 )
 @makes("config", "specnav.plan.fleet:FleetConfig")
 def fleet(config: Any) -> None:
-    """Simulate a fleet: GPUs that robots need, by method, with a promised p95. Nothing is measured, no model loaded."""
+    """Simulate a fleet: GPUs needed for robots, by method, for a promised p95. Nothing is measured, no model
+    loaded.
+    """
     from specnav.plan.fleet import run_against, run_plan_fleet
 
     raise typer.Exit(run_against(config.against, config) if config.against else run_plan_fleet(config))
@@ -52,7 +56,7 @@ def fleet(config: Any) -> None:
 
 @convert_app.callback()
 def convert() -> None:
-    """A model in another engine's format."""
+    """Convert a model into another engine's format."""
 
 
 @convert_app.command(
@@ -61,10 +65,10 @@ def convert() -> None:
 )
 @makes("config", "specnav.convert.run:ConvertConfig")
 def gguf(config: Any) -> None:
-    """Make a GGUF file of a folder, for drafting on llama.cpp; every number is read back and compared.
+    """Convert a folder to a GGUF file, for drafting on llama.cpp; every number is read back and compared.
 
-    Of a model that takes pictures, the vision tower goes into a file of its own beside it, mmproj-….gguf. A file that
-    is not sound never gets its name.
+    The vision tower of a model that takes pictures goes into a separate file next to it, mmproj-….gguf. A file gets
+    its name only after it was checked.
     """
     from specnav.convert.run import run_convert
 

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-models_app = typer.Typer(no_args_is_help=True, help="Published models: what there is, and how to get them.")
+models_app = typer.Typer(no_args_is_help=True, help="Published models: list and download them.")
 
 
 @models_app.callback()
 def models() -> None:
-    """Published models: what there is, and how to get them."""
+    """Published models: list and download them."""
 
 
 @models_app.command("list", epilog="Example:  specnav models list")
 def list_models() -> None:
-    """Show the models and pairs that have a name, where they come from, and which are on this machine."""
+    """List the named models and pairs, where they come from, and which are on this machine."""
     from specnav.published.view import shown_models
 
     for line in shown_models():
@@ -26,9 +26,9 @@ def list_models() -> None:
 
 @models_app.command(epilog="Example:  specnav models get smollm2")
 def get(name: Annotated[str, typer.Argument(help="A name that `specnav models list` shows.")]) -> None:
-    """Download a model into the cache of this user, check it, and convert it; prints where it is.
+    """Download a model into this user's cache, check it and convert it; prints its path.
 
-    An interrupted download leaves nothing behind. A model that is there already is not downloaded again.
+    An interrupted download leaves nothing behind. A model in the cache is not downloaded again.
     """
     from specnav.published.getting import get_model
 

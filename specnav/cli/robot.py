@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a live robot is asked: `specnav calibrate` measures its base, `specnav mission` has it do several things."""
+"""Commands for a live robot: `specnav calibrate` measures its base, `specnav mission` carries out missions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import typer
 
 from specnav.cli.from_settings import makes
 
-mission_app = typer.Typer(no_args_is_help=True, help="Missions: several instructions one after the other.")
+mission_app = typer.Typer(no_args_is_help=True, help="Missions: several instructions in sequence.")
 
 
 def add_robot_commands(app: typer.Typer) -> None:
-    """Give the app the commands of this module."""
+    """Add the commands of this module to the app."""
     app.add_typer(mission_app, name="mission")
     app.command(
         epilog="Examples:  specnav calibrate   |   specnav calibrate --cmd-vel /cmd_vel --odom /odom --room 1.5   |   "
@@ -24,10 +24,10 @@ def add_robot_commands(app: typer.Typer) -> None:
 
 @makes("config", "specnav.calibrate.config:CalibrateConfig")
 def calibrate(config: Any) -> None:
-    """Measure how the base responds, by small supervised turns and steps, and write motion_node's parameters for it.
+    """Measure how the base responds, by small supervised motions, and write motion_node's parameters for it.
 
-    The robot turns on the spot and walks to and fro within --room, never backwards. Each step is announced and waits
-    for Enter. Ctrl-C, `stop`, `e_stop`, unreliable odometry or velocities from another node stop it at once; then no
+    The robot turns on the spot and moves to and fro within --room, never backwards. Each step is announced and waits
+    for Enter. Ctrl-C, `stop`, `e_stop`, unreliable odometry or velocities from another node stop it at once, and no
     file is written.
     """
     from specnav.calibrate.run import run_calibrate
@@ -41,7 +41,7 @@ def calibrate(config: Any) -> None:
 )
 @makes("config", "specnav.mission.run:CheckConfig")
 def check(config: Any) -> None:
-    """Show a mission's steps, or every line that is wrong in it and what is allowed; nothing moves."""
+    """Show a mission's steps, or every invalid line and what is allowed; nothing moves."""
     from specnav.mission.run import check_mission
 
     raise typer.Exit(check_mission(config))
@@ -53,7 +53,7 @@ def check(config: Any) -> None:
 )
 @makes("config", "specnav.mission.run:MissionConfig")
 def run(config: Any) -> None:
-    """Carry out a mission on the live robot, or in the simulator; Ctrl-C cancels it, and the robot stands."""
+    """Carry out a mission on the live robot or in the simulator; Ctrl-C cancels it and stops the robot."""
     from specnav.mission.run import run_in_demo, run_live
 
     raise typer.Exit(run_in_demo(config) if config.demo else run_live(config))
@@ -66,7 +66,7 @@ def run(config: Any) -> None:
 )
 @makes("config", "specnav.mission.run:OrderConfig")
 def order(config: Any) -> None:
-    """Pause, resume, skip, cancel, reorder or extend the mission that the robot is carrying out, or show it."""
+    """Pause, resume, skip, cancel, reorder or extend the robot's current mission, or show it."""
     from specnav.mission.run import give_order
 
     raise typer.Exit(give_order(config))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav api`, an HTTP server at the edge, and `specnav top`, a running verifier second by second."""
+"""`specnav api`, an HTTP server at the edge, and `specnav top`, which watches a running verifier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specnav.errors import UsageError
 
 
 def add_serving_commands(app: typer.Typer) -> None:
-    """Give the app the commands of this module."""
+    """Add the commands of this module to the app."""
     app.command(
         epilog="Examples:  specnav api --connect tcp://CLOUD:5555 --key edge-1.key "
         "--draft-model Qwen/Qwen2-VL-2B-Instruct   |   "
@@ -30,7 +30,7 @@ def add_serving_commands(app: typer.Typer) -> None:
 def top(config: Any) -> None:
     """Watch a verifier: throughput, batch, times, acceptance, memory, refusals, and a row for each client.
 
-    Ctrl-C ends it. A verifier that goes away is waited for.
+    Ctrl-C ends it. If the verifier goes away, it waits.
     """
     from specnav.top.run import run_top
 
@@ -45,13 +45,13 @@ def api(
     new_key: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Make an API key, print it once, put its hash into --api-keys, and end."
+            metavar="NAME", help="Make an API key, print it once, store its hash in --api-keys, and exit."
         ),
     ] = None,
 ) -> None:
-    """Serve an OpenAI-compatible HTTP API at the edge: drafts are made here, every token is decided by the verifier.
+    """Serve an OpenAI-compatible HTTP API at the edge: drafts are made here, and the verifier decides every token.
 
-    Needs the packages of the extra `api`. Ends with SIGINT or SIGTERM.
+    Needs the packages of the extra `api`. SIGINT or SIGTERM ends it.
     """
     from specnav.api.config import ApiConfig
     from specnav.api.run import make_key, run_api
@@ -59,7 +59,5 @@ def api(
     if new_key is not None:
         raise typer.Exit(make_key(given.get("api_keys"), new_key))
     if "connect" not in given:
-        raise UsageError(
-            "name the verifier that decides: --connect tcp://HOST:PORT (specnav serve starts one)"
-        )
+        raise UsageError("give the verifier's address: --connect tcp://HOST:PORT (specnav serve starts one)")
     raise typer.Exit(run_api(ApiConfig(**given)))

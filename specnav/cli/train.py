@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav train …`: the commands that make the default models again; each continues where a killed run stopped."""
+"""`specnav train …`: commands that train the default models; each continues where a killed run stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BESIDE = {"run": {"default": None, "shown": "OUT.run"}}
 
 
 def _with_a_run(given: dict[str, Any]) -> dict[str, Any]:
-    """A run folder beside `out`, where none is named."""
+    """Add a run folder next to `out` if none is given."""
     place = given["out"].resolve()
     return {"run": place.parent / f"{place.name}.run", **given}
 
@@ -34,7 +34,7 @@ def _with_a_run(given: dict[str, Any]) -> dict[str, Any]:
     },
 )
 def vlm(given: dict[str, Any], time: dict[str, Any]) -> None:
-    """Train the robot's vision-language pair on rooms of the simulator and an oracle that knows them."""
+    """Train the robot's vision-language pair on simulated rooms, with an oracle that knows the rooms."""
     from specnav.paths import RUNS
     from specnav.recipes.settings import TrainingSettings
     from specnav.recipes.vlm import TrainVlmConfig, train_vlm
@@ -56,7 +56,7 @@ def vlm(given: dict[str, Any], time: dict[str, Any]) -> None:
     },
 )
 def text(given: dict[str, Any], time: dict[str, Any]) -> None:
-    """Train the text pair on this interpreter's standard library; a killed run continues where it stopped."""
+    """Train the text pair on Python's standard library; a killed run continues where it stopped."""
     from specnav.paths import MODELS, ROOT, RUNS
     from specnav.recipes.settings import TrainingSettings
     from specnav.recipes.text.train import TextSchedule, TrainTextConfig, train_text
@@ -92,7 +92,7 @@ def exits(given: dict[str, Any]) -> None:
 @takes("data", "specnav.recipes.drafts.data.sources:Sources")
 @takes("given", "specnav.recipes.drafts.train:TrainDraftConfig", changes=BESIDE)
 def draft(given: dict[str, Any], data: dict[str, Any]) -> None:
-    """Teach a draft model to predict a target; a killed run continues where it stopped."""
+    """Train a draft model to predict a target; a killed run continues where it stopped."""
     from specnav.recipes.drafts.data.sources import Sources
     from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
     from specnav.signals import ends_on_signals
@@ -102,5 +102,5 @@ def draft(given: dict[str, Any], data: dict[str, Any]) -> None:
         result = train_draft(config)
     typer.echo(
         f"{result.folder}: τ {result.before.tau:.2f} before, {result.after.tau:.2f} after, at γ = {config.gamma} on "
-        f"{result.after.answers} answers held out"
+        f"{result.after.answers} held-out answers"
     )

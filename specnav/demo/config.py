@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a demo run is asked to do: one frozen record, checked when it is made."""
+"""Settings of a demo run, checked on creation."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ SPLITS = ("heldout", "train")
 
 @dataclass(frozen=True)
 class PageConfig:
-    """The page of `specnav demo --console`, where a person tells the simulated robot what to do."""
+    """Settings of the page of `specnav demo --console`, where a person instructs the simulated robot."""
 
     console: bool = setting(
-        False, "No episodes: a page in the browser where you tell the robot what to do."
+        False, "Instead of episodes, open a web page where you tell the robot what to do."
     )
     port: int = setting(8765, "With --console: the page's port (0: a free one).", 0, 65_535)
     host: str = setting(
         "127.0.0.1",
-        "With --console: the page's address. Beyond loopback only in a container whose port is published on this "
-        "machine alone: anyone who reaches it moves the simulated robot.",
+        "With --console: the page's address. Use one beyond loopback only in a container whose port is published on "
+        "this machine alone: anyone who reaches it can move the simulated robot.",
     )
     connect: str = same_as(
         EdgeSettings,
         "connect",
         default="",
-        help="With --console: a verifier that runs elsewhere.",
+        help="With --console: use a verifier that runs elsewhere.",
         shown="start one here",
     )
 
@@ -49,10 +49,10 @@ class PageConfig:
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """Settings of a demo run; a wrong value is refused with what it must be (DemoError)."""
+    """Settings of a demo run. Raises DemoError, with the allowed values, for a wrong one."""
 
-    episodes: int = setting(3, "Instructions to carry out.", 1, 10_000)
-    # The room of seed 0 is an unusually hard one (docs/notebook/exploration.md), not one to show first.
+    episodes: int = setting(3, "Number of instructions to carry out.", 1, 10_000)
+    # The room of seed 0 is an unusually hard one (docs/notebook/exploration.md), not one to start with.
     seed: int = same_as(
         GenerationOptions,
         "seed",
@@ -63,8 +63,8 @@ class DemoConfig:
     method: str = same_as(
         DecodingOptions,
         "method",
-        help="How answers are decoded: ar is the cloud alone, the others draft on the robot. Any method of the robot's "
-        "nodes, with axes (sd+length:token:0.7).",
+        help="How answers are decoded: ar decodes in the cloud alone, the others draft on the robot. Any method of the "
+        "robot's nodes, with axes (sd+length:token:0.7).",
     )
     out: Path | None = setting(None, "Folder of the run.", metavar="FOLDER", shown="runs/demo-<time>")
     split: str = setting("heldout", "Rooms: heldout (never trained on) or train.", choices=SPLITS)
@@ -78,7 +78,7 @@ class DemoConfig:
     temperature: float = same_as(GenerationOptions, "temperature", high=2)
     exploration: str = setting(
         "auto",
-        "Exploration policy; none: the model alone decides, auto: what the model was made for.",
+        "Exploration policy; none: the model alone decides, auto: the policy that the model was made for.",
         choices=EXPLORATIONS,
     )
     rtt_ms: float = same_as(LinkProfile, "rtt_ms")
@@ -93,19 +93,19 @@ class DemoConfig:
         EdgeSettings, "draft_model", default=str(DEFAULT_DRAFT), shown="the shipped one"
     )
     gguf: str = same_as(ModelOptions, "gguf")
-    headless: bool = setting(False, "No live view: plain log lines (CI).")
+    headless: bool = setting(False, "Print plain log lines instead of a live view (CI).")
     latency_study: bool = setting(
-        False, "Afterwards compare ar, sd and fsd at round trips of 0, 40 and 120 ms."
+        False, "Afterwards, compare ar, sd and fsd at round-trip times of 0, 40 and 120 ms."
     )
     study_decisions: int = setting(10, "Decisions for each cell of the latency study.", 2, 1000)
     compare_decisions: int = setting(
-        40, "At most this many answers are decoded again with the target alone; 0: none.", 0, 100_000
+        40, "Most answers that are decoded again with the target alone; 0: none.", 0, 100_000
     )
     robot_config: Path = setting(CONFIG / "robot.yaml", "Parameters of the robot's nodes.")
     sim_config: Path = setting(CONFIG / "sim.yaml", "Parameters of the simulator.")
     cloud_config: Path = setting(CONFIG / "cloud.yaml", "Settings of the verifier.")
     start_timeout_s: float = setting(
-        90.0, "How long a process may take until it is ready.", 1, 3600, unit="s"
+        90.0, "Time for each process to become ready.", 1, 3600, unit="s"
     )
 
     def __post_init__(self) -> None:
@@ -120,9 +120,9 @@ class DemoConfig:
             raise DemoError(str(error)) from error
 
     def emulates(self, rtt_ms: float) -> bool:
-        """Whether the link emulator stands between edge and cloud, with this round trip."""
+        """Whether a link emulator runs between edge and cloud at this round-trip time."""
         return any((rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss))
 
     def is_absent(self, index: int) -> bool:
-        """Whether the target of episode `index` is missing: spread evenly over the run."""
+        """Whether the target of episode `index` is absent; absences are spread evenly over the run."""
         return math.floor((index + 1) * self.absent_share) > math.floor(index * self.absent_share)

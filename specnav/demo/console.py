@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav demo --console`: the demo's processes, and a page where a person tells the simulated robot what to do.
+"""`specnav demo --console`: the demo's processes, and a page where a person instructs the simulated robot.
 
-No episodes and no report: it stays up until Ctrl-C, or until one of the processes ends by itself.
+It has no episodes and no report, and runs until Ctrl-C or until one of the processes ends by itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAGE = ("starlette", "uvicorn", "websockets")
 
 
 def templates_of(episode: Episode) -> str:
-    """Instructions that the room has things for, as console_node's `templates` wants them."""
+    """Instructions about objects in the room, in the form of console_node's `templates`."""
     things = [f"find the {thing.name}" for thing in episode.room.objects]
     others = [words for words in things if words != episode.instruction]
     both = [f"{episode.instruction}, then the {others[0].removeprefix('find the ')}"] if others else []
@@ -40,7 +40,7 @@ def templates_of(episode: Episode) -> str:
 
 
 def check_page(port: int, host: str) -> None:
-    """Raise UsageError where the page cannot be served."""
+    """Raise UsageError if the page cannot be served."""
     import socket
 
     if missing := [name for name in PAGE if find_spec(name) is None]:
@@ -48,7 +48,7 @@ def check_page(port: int, host: str) -> None:
             f"--console needs {', '.join(missing)}: pip install {' '.join(missing)} (the extra console)"
         )
     if not host:
-        raise UsageError("--host is empty, which would be every address: give one, like 127.0.0.1")
+        raise UsageError("--host is empty, which would mean every address: give one, like 127.0.0.1")
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -63,9 +63,9 @@ def check_page(port: int, host: str) -> None:
 def run_console(
     config: DemoConfig, page: PageConfig, given: Mapping[str, children.Parameter] = children.NOTHING
 ) -> int:
-    """Start everything and stay up; 0 after Ctrl-C. Raises DemoError, UsageError, ChildFailed.
+    """Start everything and keep it running; returns 0 after Ctrl-C. Raises DemoError, UsageError, ChildFailed.
 
-    given: parameters of console_node on top.
+    given: additional parameters of console_node.
     """
     check_inputs(config)
     if page.connect:
@@ -94,14 +94,14 @@ def run_console(
                 "published_on_loopback": not is_loopback(page.host),
                 "templates": templates_of(episode),
                 "audit_file": str(run / "audit.jsonl"),
-                "tokens_file": "none",  # loopback alone
+                "tokens_file": "none",  # loopback only, so no tokens are needed
                 "simulator": True,
                 **given,
             }
             spec = children.console_spec(robot, stage.environment, parameters)
             ready = stage.start(spec, config.start_timeout_s)
             found = re.search(r"ready: (\S+)", ready)
-            say(terminal, f"the robot listens to you at  {found.group(1) if found else '?'}")
+            say(terminal, f"the page is at  {found.group(1) if found else '?'}")
             say(terminal, f'open it in a browser and type, for example: "{episode.instruction}"; Ctrl-C ends')
             while True:
                 time.sleep(LOOK_S)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of the node that decides, as a demo's settings want it; nothing is started here."""
+"""The command line of the deciding node for a demo's settings; starts nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def vlm_spec(
     name: str,
     environment: Mapping[str, str],
 ) -> ChildSpec:
-    """The node at the end of a link. prefetch: None: as the parameter file says."""
+    """The node for an endpoint of the link. prefetch: None: as set in the parameter file."""
     parameters: dict[str, Parameter] = {
         "verifier": endpoint,
         "method": method,

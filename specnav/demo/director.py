@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The director: the ROS node that resets the simulator, publishes the instruction and hears everything that follows.
+"""The director: a ROS node that resets the simulator, publishes the instruction and records what follows.
 
-A thin shell: it turns messages into plain records for the recorder and never publishes a motion command. Message
-callbacks run in its own thread; `lock` guards the recorder they fill.
+It converts messages into plain records for the recorder, and never publishes a motion command. Message callbacks run in
+its own thread; `lock` guards the recorder that they fill.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from specnav.supervise.robot_stack import (
 
 AT_START_M = 0.05
 FRAMES_BEFORE = 5
-# A stale odometry is given by the deciding node as well, and counted there.
+# Stale odometry is also reported by the deciding node, and counted there.
 SAFETY_STATES = frozenset({MotionState.EXPIRED.value, MotionState.REFUSED.value})
 CUT_SHORT = frozenset(
     {ErrorCode.CANCELED.value, ErrorCode.TIMEOUT.value, ErrorCode.LINK_LOST.value, ErrorCode.INTERNAL.value}
@@ -62,14 +62,14 @@ def stamp_of(time_message: Time) -> tuple[int, int]:
 
 
 def is_safety_stop(message: DecisionMetrics) -> bool:
-    """Whether the deciding node brought the robot to a stand because something failed."""
+    """Whether the deciding node stopped the robot because something failed."""
     if message.error_code == ErrorCode.TIMEOUT.value and stamp_of(message.frame_stamp) == (0, 0):
-        return False  # the instruction's time was up: no decision was under way
+        return False  # the instruction timed out between decisions
     return message.error_code not in NOT_SAFETY
 
 
 def decision_of(message: DecisionMetrics) -> Decision:
-    """A decision's metrics as a record; number, time, pose and frame are the recorder's."""
+    """A decision's metrics as a record; the recorder sets number, time, pose and frame."""
     policy = message.source == SOURCES["EXPLORATION"]
     sent = message.sequence != 0 and message.source != SOURCES["SUPERVISOR"]
     spans = zip(
@@ -107,7 +107,7 @@ def decision_of(message: DecisionMetrics) -> Decision:
 
 
 def state_of(text: str, now: float) -> SimState | None:
-    """The simulator's state message; None when it is not one."""
+    """Parse the simulator's state message; None if it is invalid."""
     try:
         said = json.loads(text)
         return SimState(
@@ -125,17 +125,19 @@ def state_of(text: str, now: float) -> SimState | None:
 
 
 class Director:
-    """Speaks ROS on one domain, in a context and a thread of its own; use it as a context manager."""
+    """Uses ROS on one domain, in its own context and thread; a context manager."""
 
     def __init__(self, domain: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.lock = threading.Lock()
         self._clock = clock
         self._recorder: EpisodeRecorder | None = None
         self._fresh: list[Decision] = []
-        # The robot may decide from a frame that reached us before the instruction went out.
+        # The robot may decide on a frame that arrived here before the instruction was published.
         self._last_frames: deque[tuple[float, tuple[int, int], bytes]] = deque(maxlen=FRAMES_BEFORE)
         self._heard: tuple[int, int] | None = None  # session and instruction of the newest message
-        self._past: tuple[int, int] | None = None  # the same, when the instruction was published
+        self._past: tuple[int, int] | None = (
+            None  # that of the newest message when the instruction was published
+        )
         self._motion_state: tuple[int, int] | None = None
         self._latest_state: SimState | None = None
         self._running = contextlib.ExitStack()
@@ -157,7 +159,7 @@ class Director:
     def __exit__(self, *_: object) -> None:
         self._running.close()
 
-    # -- what others publish
+    # -- subscriptions
 
     def _on_image(self, message: CompressedImage) -> None:
         frame = (self._clock(), stamp_of(message.header.stamp), bytes(message.data))
@@ -185,7 +187,7 @@ class Director:
             self._recorder.on_command(self._clock(), message.sequence, who)
 
     def _is_current(self, session: int, instruction: int) -> bool:
-        """Whether a message is about the instruction being recorded, and not a late one about an earlier one."""
+        """Whether a message belongs to the instruction being recorded, and not to an earlier one."""
         self._heard = (session, instruction)
         return self._past is None or session != self._past[0] or instruction > self._past[1]
 
@@ -196,7 +198,7 @@ class Director:
             if is_safety_stop(message):
                 self._recorder.on_safety_stop(self._clock())
             if not message.text and not message.token_ids:
-                return  # nothing was decided: the node only says why it stopped
+                return  # no decision: the node only reports why it stopped
             filled = self._recorder.on_decision(
                 self._clock(), message.sequence, stamp_of(message.frame_stamp), decision_of(message)
             )
@@ -209,10 +211,10 @@ class Director:
                 self._recorder.on_safety_stop(self._clock())
             self._motion_state = state
 
-    # -- what the demo asks for
+    # -- requests of the demo
 
     def robot_is_connected(self) -> bool:
-        """Whether the nodes of robot and simulator have found each other and us."""
+        """Whether the nodes of robot and simulator have discovered each other and this node."""
         count = self._node
         return (
             count.count_subscribers(INSTRUCTION) > 0
@@ -223,19 +225,19 @@ class Director:
         )
 
     def simulator_is_connected(self) -> bool:
-        """Whether the simulator is there and speaking."""
+        """Whether the simulator is connected and publishes its state."""
         with self.lock:
             return self._latest_state is not None and self._node.count_subscribers(RESET) > 0
 
     def reset_simulator(self, seed: int, split: str, absent: bool) -> None:
-        """Ask for an episode's room."""
+        """Request an episode's room."""
         with self.lock:
             self._latest_state = None
             self._last_frames.clear()
         self._reset.publish(String(data=json.dumps({"seed": seed, "split": split, "absent": absent})))
 
     def simulator_shows(self, episode: Episode) -> bool:
-        """Whether the simulator shows that episode, with the robot at its start."""
+        """Whether the simulator is in that episode, with the robot at its start."""
         with self.lock:
             state = self._latest_state
         if (
@@ -260,7 +262,7 @@ class Director:
         return recorder
 
     def cancel(self) -> None:
-        """Ask the robot to drop its instruction and stand still."""
+        """Ask the robot to drop its instruction and stop."""
         self._cancel.publish(Empty())
 
     def end(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one exception of the demo: every message says what was wrong and what to do, in one line."""
+"""The demo's exception: every message says in one line what was wrong and what to do."""
 
 from specnav.errors import HarnessError
 
 
 class DemoError(HarnessError):
-    """The demo cannot start or go on."""
+    """The demo cannot start or continue."""

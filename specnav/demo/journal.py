@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run's folder: results are written after every episode, so that whatever happens, what was finished is kept."""
+"""The run's folder: results are written after every episode, so that finished episodes are never lost."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from specnav.settings import shown_settings
 
 
 def settings_of(config: DemoConfig) -> dict[str, Setting]:
-    """The settings as results.json keeps them."""
+    """The settings in the form of results.json."""
     return shown_settings(config, leave_out=("out", "headless"), paths=("target_model", "draft_model"))
 
 
 class DemoJournal:
-    """What has happened so far, on disk at every step."""
+    """The results so far, written to disk at every step."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class DemoJournal:
         weights: tuple[tuple[str, int, int], ...],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`weights`: name, size and time of the target's files when the run began."""
+        """`weights`: name, size and modification time of the target's files when the run began."""
         self.weights = weights
         self.run = run
         self.error = ""
@@ -63,7 +63,7 @@ class DemoJournal:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Measure a step of the run."""
+        """Measure the duration of a step of the run."""
         began = self._clock()
         try:
             yield
@@ -71,13 +71,13 @@ class DemoJournal:
             self._phases[name] = self._phases.get(name, 0.0) + self._clock() - began
 
     def add(self, trace: EpisodeTrace) -> None:
-        """Keep an episode."""
+        """Add an episode and save it."""
         self.traces.append(trace)
         save_trace(self.run, trace)
         self.save()
 
     def results(self) -> DemoResults:
-        """Everything known so far."""
+        """All results so far."""
         return DemoResults(
             schema=SCHEMA,
             config=self._settings,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live terminal view: the robot's camera in coloured half blocks, its words, its tokens, its times.
+"""The live terminal view: the robot's camera in coloured half blocks, its answers, its tokens and its times.
 
-Drawn with rich, a few times a second, only when something changed or time passed.
+Drawn with rich a few times a second, when something changed or time passed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specnav.results.trace import Decision
 
 CAMERA_COLUMNS, CAMERA_ROWS = 56, 17
 SHOWN_DECISIONS = 5
-WIDE_ENOUGH = CAMERA_COLUMNS + 50  # narrower terminals get the words alone
+WIDE_ENOUGH = CAMERA_COLUMNS + 50  # narrower terminals get text only
 UPPER_HALF = "▀"
 
 
@@ -49,7 +49,9 @@ def half_blocks(jpeg: bytes, columns: int = CAMERA_COLUMNS, rows: int = CAMERA_R
 
 
 def token_bar(decision: Decision) -> Text:
-    """Each round's accepted (filled) and rejected (light) draft tokens and the target's own token (dot)."""
+    """One round after another: accepted (filled) and rejected (outlined) draft tokens, and the target's token
+    (dot).
+    """
     bar = Text()
     for drafted, accepted in zip(decision.drafted, decision.accepted, strict=False):
         bar.append("■" * accepted, "blue")
@@ -59,7 +61,7 @@ def token_bar(decision: Decision) -> Text:
 
 
 class LiveView:
-    """A view that keeps one picture on the terminal up to date."""
+    """A view that keeps one screen on the terminal up to date."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -75,7 +77,7 @@ class LiveView:
         self._live.start()
 
     def phase(self, words: str) -> None:
-        """A step of the run began."""
+        """A step of the run has begun."""
         self._phase = words
         self._draw()
 
@@ -95,12 +97,12 @@ class LiveView:
         self._draw()
 
     def tick(self, scene: DemoScene) -> None:
-        """Time passed."""
+        """Time has passed."""
         self._scene = scene
         self._draw()
 
     def result(self, result: EpisodeResult) -> None:
-        """An episode ended."""
+        """An episode has ended."""
         self._results.append(result)
         self._live.console.print(
             f"[bold]{result.index + 1}[/] {result.instruction}: {result_in_words(result)}"
@@ -108,7 +110,7 @@ class LiveView:
         self._draw()
 
     def close(self) -> None:
-        """Stop drawing; the results' lines stay."""
+        """Stop drawing; the lines of results stay."""
         self._live.stop()
 
     def _draw(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the director hears of one episode, kept until it becomes a trace; knows no ROS and does no waiting.
+"""Collects what the director receives in one episode until it becomes a trace; knows no ROS and never waits.
 
-Times are seconds on the caller's clock; the *episode clock* starts when the instruction was published.
+Times are seconds on the caller's clock. The *episode clock* starts when the instruction is published.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from spec_vlm_nav.common.geometry import wrap
 from specnav.results.trace import Decision, PathPoint, VideoFrame, episode_folder
 
 STILL_MPS, STILL_RADPS = 0.02, 0.05
-SETTLED_S = 0.4  # the robot must have stood still for this long
+SETTLED_S = 0.4  # the robot must have been at rest for this long
 PATH_STEP_M, PATH_STEP_RAD = 0.01, 0.02
 VIDEO_PERIOD_S = 0.2
 
 
 @dataclass(frozen=True)
 class SimState:
-    """What the simulator said about the robot: world frame, metres, radians."""
+    """The robot's state in the simulator: world frame, metres, radians."""
 
     t: float
     episode_seed: int
@@ -40,7 +40,7 @@ class SimState:
 
 @dataclass(frozen=True)
 class EpisodeLimits:
-    """When an episode is given up; `at_once`: at the last decision, without waiting for it to be carried out."""
+    """When an episode is given up. at_once: at the last decision, without waiting for its motion."""
 
     max_decisions: int
     timeout_s: float
@@ -49,7 +49,7 @@ class EpisodeLimits:
 
 @dataclass(frozen=True)
 class Ending:
-    """Why an episode is over: the model's STOP was carried out, or a limit was met."""
+    """Why an episode is over: the model's STOP was carried out, or a limit was reached."""
 
     said_stop: bool
     limit: Literal["", "timeout", "decision_limit", "gave_up", "aborted"] = ""
@@ -57,14 +57,14 @@ class Ending:
 
 @dataclass(frozen=True)
 class RecordedCommand:
-    """A motion command as it was heard."""
+    """A motion command as it was received."""
 
     t_s: float
     pose: PathPoint | None
 
 
 class EpisodeRecorder:
-    """The record of one episode in the making."""
+    """The recording of one episode."""
 
     def __init__(self, seed: int, started: float) -> None:
         self.seed = seed
@@ -74,18 +74,18 @@ class EpisodeRecorder:
         self.safety_stops: list[float] = []  # episode clock
         self.collisions = 0
         self.stop_at: float | None = None  # episode clock of the STOP decision
-        self.gave_up_at: float | None = None  # episode clock of a STOP that is not the model's
+        self.gave_up_at: float | None = None  # episode clock of a STOP that did not come from the model
         self.state: SimState | None = None
-        self._frames: dict[tuple[int, int], tuple[float, bytes]] = {}  # by stamp, as they came
+        self._frames: dict[tuple[int, int], tuple[float, bytes]] = {}  # by stamp, in order of arrival
         self._commands: dict[int, RecordedCommand] = {}
         self._moved_at = 0.0
 
     def clock(self, now: float) -> float:
-        """Seconds since the instruction."""
+        """Seconds since the instruction was published."""
         return now - self.started
 
     def on_state(self, state: SimState) -> None:
-        """The simulator's word on where the robot is; another episode's is ignored."""
+        """Record the robot's state in the simulator; states of other episodes are ignored."""
         if state.episode_seed != self.seed or not state.ready:
             return
         before, self.state = self.state, state
@@ -104,11 +104,11 @@ class EpisodeRecorder:
             self.path.append(PathPoint(max(t, 0.0), state.x, state.y, state.yaw))
 
     def on_frame(self, now: float, stamp: tuple[int, int], jpeg: bytes) -> None:
-        """A camera frame, known by its header stamp (seconds, nanoseconds)."""
+        """Record a camera frame, identified by its header stamp (seconds, nanoseconds)."""
         self._frames.setdefault(stamp, (self.clock(now), jpeg))
 
     def on_command(self, now: float, sequence: int, stop_by: Literal["", "model", "node"]) -> None:
-        """A motion command: where and when it was given, and who said STOP with it, if anybody."""
+        """Record a motion command with its time and pose. stop_by: who decided its STOP, "" if it is none."""
         self._commands.setdefault(sequence, RecordedCommand(self.clock(now), self._here(now)))
         if stop_by == "model" and self.stop_at is None:
             self.stop_at = self.clock(now)
@@ -116,13 +116,13 @@ class EpisodeRecorder:
             self.gave_up_at = self.clock(now)
 
     def on_safety_stop(self, now: float) -> None:
-        """Something failed or came too late, and the robot was brought to a stand."""
+        """Record that the robot was stopped because something failed or came too late."""
         self.safety_stops.append(self.clock(now))
 
     def on_decision(self, now: float, sequence: int, stamp: tuple[int, int], decision: Decision) -> Decision:
-        """A decision's metrics; returns it with number, time, pose and frame filled in.
+        """Record a decision's metrics; returns it with number, time, pose and frame filled in.
 
-        Time and pose are those of its motion command when that was heard (sequence 0: none was made).
+        Time and pose are those of its motion command, if that was received (sequence 0: there was none).
         """
         command = self._commands.get(sequence) or RecordedCommand(self.clock(now), self._here(now))
         filled = msgspec.structs.replace(
@@ -140,16 +140,16 @@ class EpisodeRecorder:
         return None if state is None else PathPoint(self.clock(now), state.x, state.y, state.yaw)
 
     def settled(self, now: float) -> bool:
-        """Whether the robot has been standing still for a moment."""
+        """Whether the robot has been at rest for a moment."""
         return self.state is not None and self.clock(now) - self._moved_at >= SETTLED_S
 
     def ending(self, now: float, limits: EpisodeLimits) -> Ending | None:
-        """Whether the episode is over, and why; a STOP or the last decision counts once the robot stands still."""
+        """Whether and why the episode is over; a STOP or the last decision counts once the robot is at rest."""
         t = self.clock(now)
         if self.stop_at is not None and t - self.stop_at >= SETTLED_S and self.settled(now):
             return Ending(True)
         if self.gave_up_at is not None and t - self.gave_up_at >= SETTLED_S and self.settled(now):
-            # The node counts decisions as well, so that it stops in time.
+            # The node has a decision limit too, and stops when it is reached.
             return Ending(
                 False, "decision_limit" if len(self.decisions) >= limits.max_decisions else "gave_up"
             )
@@ -167,7 +167,7 @@ class EpisodeRecorder:
         return next(reversed(self._frames.values()))[1] if self._frames else None
 
     def write_frames(self, run: Path, index: int, with_video: bool) -> list[VideoFrame]:
-        """Write the decisions' frames, and if wanted the rest for the moving picture; returns the latter."""
+        """Write the frames of decisions and, with_video, further frames for the video; returns the video's frames."""
         folder = episode_folder(run, index)
         (folder / "frames").mkdir(parents=True, exist_ok=True)
         wanted = {decision.frame for decision in self.decisions}
@@ -186,12 +186,12 @@ class EpisodeRecorder:
 
 
 def frame_name(stamp: tuple[int, int]) -> str:
-    """The file of a frame, relative to its trace."""
+    """The file of a frame, relative to the trace."""
     return f"frames/{stamp[0]}_{stamp[1]:09d}.jpg"
 
 
 def far_enough(last: PathPoint, state: SimState) -> bool:
-    """Whether a new pose adds something to the drawn path."""
+    """Whether a new pose changes the drawn path noticeably."""
     moved = math.hypot(state.x - last.x, state.y - last.y)
     return moved >= PATH_STEP_M or abs(wrap(state.yaw - last.yaw)) >= PATH_STEP_RAD
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav demo`: the whole run, from the processes' start to the report.
+"""`specnav demo`: the whole run, from starting the processes to the report.
 
-Whatever happens (a child dies, Ctrl-C), finished episodes stay on disk, the report is drawn and no process is left.
+Whatever happens (a child dies, Ctrl-C), finished episodes stay on disk, the report is written and no process is left.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["DemoConfig", "run_demo"]
 
 NEEDS_ROS = "the demo"
-"""As `needs_ros` calls it."""
-VIDEO_EPISODES = 4  # all camera frames are kept for this many episodes, later ones keep the decisions' frames
+"""The subject of `needs_ros`'s error message."""
+VIDEO_EPISODES = 4  # this many episodes keep all camera frames, later ones only those of decisions
 
 
 def server_settings(config: DemoConfig) -> ServerConfig:
@@ -55,21 +55,19 @@ def server_settings(config: DemoConfig) -> ServerConfig:
 
 
 def check_inputs(config: DemoConfig) -> None:
-    """Refuse what cannot work before any process is started. Raises DemoError."""
+    """Check the inputs before any process is started. Raises DemoError."""
     for path in (config.robot_config, config.sim_config, config.cloud_config):
         if not path.is_file():
-            raise DemoError(
-                f"{path} is missing; it belongs to the repository, restore it or name another file"
-            )
+            raise DemoError(f"{path} is missing; restore it from the repository, or name another file")
     for role, model in (("target", config.target_model), ("draft", config.draft_model)):
         if not may_be_model(model):
             raise DemoError(
-                f"{role} model {model} is missing or no Hugging Face folder; train one with: specnav train vlm"
+                f"{role} model {model} is missing or not a Hugging Face folder; train one with: specnav train vlm"
             )
 
 
 def run_episodes(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: DemoView) -> None:
-    """Start everything, carry out the episodes, and the latency study if asked for."""
+    """Start everything, run the episodes and, if requested, the latency study."""
     from specnav.demo.stage import open_stage  # needs ROS
     from specnav.demo.study import run_study
 
@@ -94,13 +92,13 @@ def run_episodes(config: DemoConfig, server: ServerConfig, journal: DemoJournal,
 
 
 def weights_of(model: str) -> tuple[tuple[str, int, int], ...]:
-    """Name, size and time of a folder's weight files; empty for a hub id."""
+    """Name, size and modification time of a folder's weight files; empty for a hub id."""
     found = sorted(Path(model).glob("*.safetensors"))
     return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
 
 
 def compare(config: DemoConfig, server: ServerConfig, journal: DemoJournal) -> Comparison:
-    """Decode recorded answers again with the target alone; only greedy runs can be compared."""
+    """Decode recorded answers again with the target alone. Only greedy runs can be compared."""
     if config.temperature > 0 or config.compare_decisions == 0:
         return Comparison()
     from specdec.models import load_model
@@ -109,9 +107,7 @@ def compare(config: DemoConfig, server: ServerConfig, journal: DemoJournal) -> C
     from specdec.options import GenerationOptions
 
     if weights_of(server.model) != journal.weights:
-        raise DemoError(
-            f"{server.model} was changed while the demo ran: its answers were not compared; run again"
-        )
+        raise DemoError(f"{server.model} changed during the demo: the answers were not compared; run again")
     target = load_model(server.model, device=server.device, dtype=server.dtype, quantize=server.quantize)
 
     options = GenerationOptions(max_new_tokens=config.max_new_tokens)
@@ -124,9 +120,9 @@ def compare(config: DemoConfig, server: ServerConfig, journal: DemoJournal) -> C
 
 
 def run_demo(config: DemoConfig) -> int:
-    """Run a demo; returns 0, 1 after an error (said in one line on stderr), or 130 after Ctrl-C.
+    """Run a demo. Returns 0, 1 after an error (printed as one line on stderr), or 130 after Ctrl-C.
 
-    Raises DemoError or UsageError only before anything was started.
+    Raises DemoError or UsageError only before anything is started.
     """
     check_inputs(config)
     with needs_ros(NEEDS_ROS):
@@ -134,7 +130,7 @@ def run_demo(config: DemoConfig) -> int:
     server = server_settings(config)
     run = new_run_folder(config.out, "demo", datetime.now())
     console = Console()
-    # The cloud's file may pace as well: the report shows what was in force.
+    # The cloud's file may set verify_ms: the report must show the value in force.
     journal = DemoJournal(run, replace(config, verify_ms=server.verify_ms), weights_of(config.target_model))
     view: DemoView = PlainView(console) if config.headless else LiveView(console)
     with ends_on_signals():
@@ -151,7 +147,7 @@ def run_demo(config: DemoConfig) -> int:
 
 
 def perform(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: DemoView) -> int:
-    """The run itself and the comparison; every end is noted in the journal, only programming errors escape."""
+    """Run the episodes and the comparison; errors go into the journal, and only programming errors are raised."""
     try:
         try:
             run_episodes(config, server, journal, view)
@@ -172,7 +168,7 @@ def perform(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view
 
 
 def note_error(error: Exception, journal: DemoJournal) -> None:
-    """Keep the first error in the journal, in one line; a programming error is raised again."""
+    """Store the first error in the journal, in one line; a programming error is raised again."""
     expected = is_for_users(error)
     words = one_line(error) if expected else f"{type(error).__name__}: {error}"
     journal.error = journal.error or words
@@ -182,7 +178,7 @@ def note_error(error: Exception, journal: DemoJournal) -> None:
 
 
 def show_summary(console: Console, journal: DemoJournal, report: Path) -> None:
-    """The run's figures and where to look."""
+    """Print the run's figures and the path of the report."""
     s = journal.results().summary
 
     def shown(value: float | None, words: str) -> str:
@@ -200,9 +196,9 @@ def show_summary(console: Console, journal: DemoJournal, report: Path) -> None:
         f"camera to action p50 {shown(s.time_to_action_ms_p50, '{:.0f} ms')}, "
         f"p95 {shown(s.time_to_action_ms_p95, '{:.0f} ms')}; tau {shown(s.tau, '{:.2f}')}",
         f"identical to the target alone: {same} ({s.compared_decisions} answers compared); "
-        f"parse failures {s.parse_failures}; energy a decision: {energy_text(s.joules_per_decision)}",
-        f"late decisions (over {LATE_MS:.0f} ms) {s.late_decisions} of {s.decisions}, stood {s.late_stood_s:.1f} s for "
-        f"them of {s.stood_s:.1f} s; safety stops {s.safety_stops}, stood {s.safety_stood_s:.1f} s",
+        f"parse failures {s.parse_failures}; energy per decision: {energy_text(s.joules_per_decision)}",
+        f"late decisions (over {LATE_MS:.0f} ms) {s.late_decisions} of {s.decisions}; time at rest {s.stood_s:.1f} s, "
+        f"{s.late_stood_s:.1f} s of it for these; safety stops {s.safety_stops}, at rest {s.safety_stood_s:.1f} s",
     )
     for line in lines:
         say(console, line)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a recorded episode to its result and trace: the simulator's own scoring, put into the results schema.
+"""Turns a recorded episode into its result and trace, with the simulator's own scoring.
 
-Nothing is judged here: success comes from `navsim.scoring`, counts and times from the recording.
+This module judges nothing: success comes from `navsim.scoring`, counts and times from the recording.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ OUTCOMES: dict[str, Outcome] = {
 
 
 def said_absent(decisions: list[Decision]) -> bool:
-    """Whether the last decision that speaks of seeing says that the target is not seen."""
+    """Whether the last decision that mentions the target's visibility says that it is not visible."""
     spoken = [seen for decision in decisions if (seen := sees_target(decision.text)) is not None]
     return bool(spoken) and not spoken[-1]
 
 
 def outcome_of(score: Score, ending: Ending, absent: bool) -> Outcome:
-    """The episode's outcome in one word."""
+    """The episode's outcome."""
     if ending.limit == "aborted":
         return "aborted"
     if absent and score.success:
@@ -43,7 +43,7 @@ def outcome_of(score: Score, ending: Ending, absent: bool) -> Outcome:
 
 
 def explain(score: Score, episode: Episode) -> str:
-    """One line on what went wrong, or ""."""
+    """One line about what went wrong, or ""."""
     if score.success:
         return ""
     if score.stopped_at is not None:

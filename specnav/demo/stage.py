@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that runs during a demo: the children, the director, and the view, and how one episode goes.
+"""The processes of a demo, the director and the view, and the course of one episode.
 
-The stage starts processes in the order they need each other and watches them while it waits; it knows nothing of
-result files or of reports.
+The stage starts processes in the order in which they need each other, and watches them while it waits. It knows nothing
+of result files or reports.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLL_S = 0.02
 
 @dataclass(frozen=True)
 class EpisodeRecording:
-    """An episode as it was recorded."""
+    """A finished episode and its recording."""
 
     recorder: EpisodeRecorder
     ending: Ending
@@ -62,7 +62,7 @@ class Stage:
         clock: Callable[[], float] = time.monotonic,
         verifier: str = "",
     ) -> None:
-        """verifier: the address of one that runs elsewhere; "": open() starts one."""
+        """verifier: address of a verifier that runs elsewhere; "": open() starts one."""
         self._config, self._server = config, server
         self._supervisor, self._director, self._view = supervisor, director, view
         self.environment = environment
@@ -71,7 +71,7 @@ class Stage:
         self.verifier = verifier
 
     def open(self) -> None:
-        """Start the verifier, the simulator and the moving node; none of them waits for another."""
+        """Start the verifier, the simulator and the motion node, all at the same time."""
         config, start = self._config, self._supervisor.start
         own = not self.verifier
         self._view.phase(f"starting {'the verifier, ' if own else ''}the simulator and the robot")
@@ -89,7 +89,7 @@ class Stage:
     def deciding(
         self, method: str, rtt_ms: float, name: str, prefetch: bool | None = None
     ) -> Iterator[None]:
-        """A deciding node with its link, for as long as the block runs. `name` tells its log files apart."""
+        """Run a deciding node and its link during the block. `name` distinguishes its log files."""
         config, supervisor = self._config, self._supervisor
         emulated = config.emulates(rtt_ms)
         self._view.phase(f"starting the deciding node ({method}{f', RTT {rtt_ms:g} ms' if emulated else ''})")
@@ -115,7 +115,7 @@ class Stage:
 
     @property
     def domain(self) -> int:
-        """The ROS domain of its graph."""
+        """The ROS domain of the graph."""
         return int(self.environment["ROS_DOMAIN_ID"])
 
     def enter(self, episode: Episode) -> None:
@@ -125,18 +125,20 @@ class Stage:
         self._wait(lambda: director.simulator_shows(episode), RESET_TIMEOUT_S, "the simulator's reset")
 
     def start(self, spec: ChildSpec, ready_s: float = 0.0) -> str:
-        """Start a process of the stage's graph; returns its ready line, "" where none is waited for."""
+        """Start another process in the stage's graph; returns its ready line, or "" without waiting if ready_s
+        is 0.
+        """
         child = self._supervisor.start(spec)
         return self._supervisor.wait_ready(child, ready_s) if ready_s else ""
 
     def check(self) -> None:
-        """Raise ChildFailed when a process has ended by itself."""
+        """Raise ChildFailed if a process has ended by itself."""
         self._supervisor.check()
 
     def run_episode(
         self, episode: Episode, index: int, count: int, limits: EpisodeLimits
     ) -> EpisodeRecording:
-        """Reset, instruct, record until the episode is over, and bring the robot to rest."""
+        """Reset, publish the instruction, record until the episode is over, and stop the robot."""
         director, view = self._director, self._view
         self.enter(episode)
         recorder = director.begin(episode.seed, episode.instruction)
@@ -167,7 +169,7 @@ class Stage:
         return EpisodeRecording(recorder, ending, duration_s)
 
     def _settle(self, recorder: EpisodeRecorder) -> None:
-        """Wait until the robot stands still; a robot that does not is the next reset's problem."""
+        """Wait until the robot is at rest; if it does not come to rest, the next reset will fail."""
         deadline = self._clock() + SETTLE_TIMEOUT_S
         while self._clock() < deadline:
             self._supervisor.check()
@@ -182,12 +184,12 @@ class Stage:
             self._supervisor.check()
             if self._clock() > deadline:
                 raise DemoError(
-                    f"{what} did not happen within {timeout_s:.0f} s; look at the log files of the run"
+                    f"{what} did not happen within {timeout_s:.0f} s; see the log files of the run"
                 )
             time.sleep(POLL_S)
 
     def note_segments(self) -> frozenset[Path]:
-        """Remember the shared memory our processes use now; returns all that they have used."""
+        """Record the shared memory that our processes use now; returns all that they have used so far."""
         self._segments |= segments_of((*self._supervisor.pids, os.getpid()))
         return frozenset(self._segments)
 
@@ -196,14 +198,14 @@ class Stage:
 def open_stage(
     config: DemoConfig, server: ServerConfig, logs: Path, view: DemoView, verifier: str = ""
 ) -> Iterator[Stage]:
-    """All processes of a demo, up and connected; stopped in any case, with nothing left behind.
+    """Start and connect all processes of a demo; always stops them and leaves nothing behind.
 
-    verifier: the address of one that runs elsewhere; "": one is started.
+    verifier: address of a verifier that runs elsewhere; "": one is started.
     """
     domain = Domain(ports_in_use(read_udp_tables()), first=os.getpid())
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     environment = ros_environment(domain.number, logs, threads)
-    # Fast DDS reads these when the director's context is made; the children get the same.
+    # Fast DDS reads these when the director's context is made; the children get the same values.
     os.environ.update(environment)
     segments: frozenset[Path] = frozenset()
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The latency study: camera-to-action time of each method over each emulated round trip, in one run, on one machine.
+"""The latency study: camera-to-action time of each method at each emulated round-trip time, in one run.
 
-The verifier, the simulator and the moving node stay; the deciding node and the link are started anew for every cell.
+The verifier, the simulator and the motion node keep running; deciding node and link are restarted for every cell.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from specnav.results.trace import Decision
 
 METHODS = ("ar", "sd", "fsd")
 RTTS_MS = (0.0, 40.0, 120.0)
-WARM_UP = 1  # the first decision of a fresh process pays for its caches
+WARM_UP = 1  # the first decision of a fresh process fills its caches
 
 
 def row_of(method: str, rtt_ms: float, decisions: Sequence[Decision]) -> LatencyRow | None:
-    """One row from the decisions of one cell; None when none was timed."""
+    """One row from the decisions of a cell; None if none was timed."""
     decision = [d.decision_ms for d in decisions if d.decision_ms is not None]
     action = [d.time_to_action_ms for d in decisions if d.time_to_action_ms is not None]
     rounds = sum(len(d.drafted) for d in decisions)
@@ -42,10 +42,10 @@ def row_of(method: str, rtt_ms: float, decisions: Sequence[Decision]) -> Latency
 
 
 def measure_cell(stage: Stage, config: DemoConfig, method: str, rtt_ms: float) -> LatencyRow | None:
-    """Let the robot decide until there are enough decisions; the same episodes for every cell."""
+    """Let the robot decide until there are enough decisions, with the same episodes in every cell."""
     wanted = config.study_decisions + WARM_UP
     decisions: list[Decision] = []
-    # A prefetched picture waits for the end of a motion: its age would say nothing about the link.
+    # No prefetch: a prefetched picture waits for the end of a motion, so its age is not the link's delay.
     with stage.deciding(method, rtt_ms, f"study_{method}_{rtt_ms:g}ms", prefetch=False):
         offset = 0
         while len(decisions) < wanted and offset < config.study_decisions:
@@ -58,7 +58,7 @@ def measure_cell(stage: Stage, config: DemoConfig, method: str, rtt_ms: float) -
 
 
 def run_study(stage: Stage, config: DemoConfig, view: DemoView) -> list[LatencyRow]:
-    """All cells of the study."""
+    """Measure all cells of the study."""
     rows = []
     for rtt_ms in RTTS_MS:
         for method in METHODS:

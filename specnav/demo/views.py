@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees while the demo runs: plain lines (headless), or a live picture of the terminal (`live`).
+"""Terminal output of the demo: plain lines (headless), or a live view (`live`).
 
-A *view* is told what happens and shows it; it never decides anything and never slows the robot down.
+A *view* is told about events and shows them; it never decides anything and never slows the robot down.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specnav.terminal import RunView
 
 @dataclass(frozen=True)
 class DemoScene:
-    """The moment: episode clock, newest camera frame (JPEG), robot pose (x, y, yaw)."""
+    """The current state: episode clock, newest camera frame (JPEG), robot pose (x, y, yaw)."""
 
     t_s: float
     jpeg: bytes | None
@@ -24,10 +24,10 @@ class DemoScene:
 
 
 class DemoView(Protocol):
-    """Something that shows a demo."""
+    """Shows a demo."""
 
     def phase(self, words: str) -> None:
-        """A step of the run began."""
+        """A step of the run has begun."""
 
     def episode(self, index: int, count: int, instruction: str) -> None:
         """An instruction was published."""
@@ -36,17 +36,17 @@ class DemoView(Protocol):
         """A decision arrived."""
 
     def tick(self, scene: DemoScene) -> None:
-        """Time passed."""
+        """Time has passed."""
 
     def result(self, result: EpisodeResult) -> None:
-        """An episode ended."""
+        """An episode has ended."""
 
     def close(self) -> None:
-        """The run is over; leave the terminal as it was."""
+        """The run is over; restore the terminal."""
 
 
 def in_words(decision: Decision) -> str:
-    """What was carried out, in one line."""
+    """The action that was carried out, in one line."""
     if decision.source == "policy":
         return f"exploration policy: {decision.action} ({decision.note})"
     return decision.action or f"stopped: {decision.note or 'no action'}"
@@ -75,10 +75,10 @@ def result_in_words(result: EpisodeResult) -> str:
 
 
 class PlainView(RunView):
-    """One line an event, for logs and CI."""
+    """One line per event, for logs and CI."""
 
     def phase(self, words: str) -> None:
-        """A step of the run began."""
+        """A step of the run has begun."""
         self.say(words)
 
     def episode(self, index: int, count: int, instruction: str) -> None:
@@ -92,11 +92,11 @@ class PlainView(RunView):
         self.say(f"  {decision.index + 1:3d} {decision.t_s:6.1f} s  {reasoning} -> {done}")
 
     def tick(self, scene: DemoScene) -> None:
-        """Plain lines show no passing of time."""
+        """Plain output ignores the passing of time."""
 
     def result(self, result: EpisodeResult) -> None:
-        """An episode ended."""
+        """An episode has ended."""
         self.say(f"  {result_in_words(result)}")
 
     def close(self) -> None:
-        """Nothing to put back."""
+        """Nothing to restore."""

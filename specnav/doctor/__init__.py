@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav doctor`: what this machine can run, and what a live ROS graph is like."""
+"""`specnav doctor`: checks what this machine can run, or the state of a live ROS graph."""

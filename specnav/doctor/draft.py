@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav doctor --draft`: what a token of a draft takes on this device, in two seconds."""
+"""`specnav doctor --draft`: how long forward passes of a draft take on this device, measured in two seconds."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from specnav.terminal import plain_table, say
 
 ROWS = (1, 2, 4, 8)
 CONTEXT = 128
-"""Tokens before the rows: about an instruction and what has been answered so far."""
+"""Tokens before the rows: about an instruction and part of an answer."""
 SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class RowsTaken:
-    """A forward of `rows` rows takes `ms`; `ms_a_row` is what a level of that width costs a node."""
+    """A forward pass of `rows` rows takes `ms`; `ms_a_row` is the cost per node of a tree level of that width."""
 
     rows: int
     ms: float
@@ -36,7 +36,7 @@ class RowsTaken:
 
 @dataclass(frozen=True)
 class DraftFindings:
-    """model: as it was named. parameters: numbers it is made of. context: tokens before the rows. load_s: loading."""
+    """Results for one draft. context: tokens before the rows. load_s: loading time."""
 
     model: str
     parameters: int
@@ -46,7 +46,7 @@ class DraftFindings:
 
 
 def run_draft_doctor(given: Mapping[str, Any]) -> int:
-    """Load a draft, measure and show it; returns 0. given: of GpuDoctorConfig. Raises UsageError and ModelError."""
+    """Load a draft, measure and show it; returns 0. given: for GpuDoctorConfig. Raises UsageError and ModelError."""
     config = GpuDoctorConfig(**{"rows": ROWS, "seconds": SECONDS, **given})
     began = time.perf_counter()
     model = load_draft(config.draft, config.device)
@@ -64,10 +64,10 @@ def measure(
     model: LoadedModel, name: str, load_s: float, rows: Sequence[int], seconds: float,
     clock: Callable[[], float] | None = None,
 ) -> DraftFindings:
-    """Medians of forwards. Raises UsageError where the rows do not fit into the model's context."""  # fmt: skip
+    """Median times of forward passes. Raises UsageError if the rows exceed the model's context."""  # fmt: skip
     counts = sorted(set(rows))
     if model.context_limit - counts[-1] - 2 < 1:
-        raise UsageError(f"{name} takes {model.context_limit} tokens: give fewer --rows")
+        raise UsageError(f"{name} has a context of {model.context_limit} tokens: give fewer --rows")
     found = [
         RowsTaken(count, round(ms, 4), round(ms / count, 4))
         for count, ms in time_rows_of(model, counts, CONTEXT, seconds, clock)
@@ -79,12 +79,12 @@ def measure(
 def _show(found: DraftFindings) -> None:
     console = Console(width=None if sys.stdout.isatty() else 130)
     millions = found.parameters / 1e6
-    said = f"{millions:,.1f} M parameters, loaded in {found.load_s:.1f} s, {found.context} tokens before"
+    said = f"{millions:,.1f} M parameters, loaded in {found.load_s:.1f} s, {found.context} tokens of context"
     say(console, f"{found.model}: {said}")
-    table = plain_table(("rows", "ms a forward", "ms a row", "rows/s"), set())
+    table = plain_table(("rows", "ms per forward", "ms per row", "rows/s"), set())
     for one in found.forwards:
         table.add_row(
             str(one.rows), f"{one.ms:.2f}", f"{one.ms_a_row:.2f}", f"{1e3 * one.rows / one.ms:,.0f}"
         )
     console.print(table)
-    say(console, "a chain takes a forward of 1 row a token, a level of a tree one of its nodes")
+    say(console, "a chain needs one pass of 1 row per token, a tree one pass per level with a row per node")

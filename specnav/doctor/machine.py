@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav doctor`: what this machine can run, which optional parts are missing and how to get them.
+"""`specnav doctor`: what this machine can run, and which optional parts are missing and how to install them.
 
-Every check looks at the thing itself (imports it, renders a frame, loads the model's config) and returns one row;
-a check never raises.
+Every check tries the part itself (imports it, renders a frame, reads the model's config) and returns one row; a check
+never raises.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LOG_PREFIX = re.compile(r"(\[[^]]*\] ?)+: ")
 
 @dataclass(frozen=True)
 class Finding:
-    """One row of the report. `needed_for` names the commands that do not run without it."""
+    """One row of the report. `needed_for`: commands that do not run without it."""
 
     name: str
     status: Status
@@ -55,7 +55,7 @@ def _module(module: str, distribution: str, needed_for: str, remedy: str, option
     logging.disable(logging.WARNING)  # what a module lacks that is not asked for here
     try:
         importlib.import_module(module)
-    except Exception as error:  # a broken native library raises anything at all
+    except Exception as error:  # a broken native library can raise any error
         status: Status = "optional" if optional else "missing"
         detail = f"{type(error).__name__}: {error}".splitlines()[0][:90]
         return Finding(distribution, status, detail, needed_for, remedy)
@@ -65,7 +65,9 @@ def _module(module: str, distribution: str, needed_for: str, remedy: str, option
 
 
 def _tried(code: str, late: str) -> tuple[str, str]:
-    """What code prints in a child process, which it may kill; and why it failed. late: why after a minute."""
+    """(output, problem) of code run in a child process, which the code may crash. late: the problem after a
+    minute.
+    """
     try:
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
     except subprocess.TimeoutExpired:
@@ -77,7 +79,7 @@ def _tried(code: str, late: str) -> tuple[str, str]:
 
 
 def check_python() -> Finding:
-    """Python 3.10 to 3.13."""
+    """Check for Python 3.10 to 3.13."""
     here = platform.python_version()
     if (3, 10) <= sys.version_info[:2] <= (3, 13):
         return Finding("Python", "ok", here, "everything")
@@ -85,7 +87,7 @@ def check_python() -> Finding:
 
 
 def check_torch() -> Finding:
-    """The torch build and the accelerator it sees."""
+    """Check torch, and the accelerator it sees."""
     finding = _module("torch", "torch", "everything", "make setup")
     if finding.status != "ok":
         return finding
@@ -96,7 +98,7 @@ def check_torch() -> Finding:
 
 
 def check_ros() -> Finding:
-    """rclpy, and where it comes from; in a child process: a middleware that is not there ends the one that loads it."""
+    """Check rclpy, and where it comes from; in a child process, because a missing middleware ends the one that loads it."""
     needed = "demo, robot nodes"
     remedy = (
         "source /opt/ros/<distro>/setup.bash, then make setup (or x86_64 Linux: make setup installs wheels)"
@@ -113,7 +115,7 @@ def check_ros() -> Finding:
 
 
 def check_rendering() -> Finding:
-    """Render one simulator frame in a child process: a broken GL driver may kill the process."""
+    """Render one simulator frame in a child process, because a broken GL driver may crash it."""
     name, needed = "MuJoCo camera", "demo, train vlm"
     said, problem = _tried(
         "from navsim.episodes import make_episode; from navsim.world import World; import os\n"
@@ -129,7 +131,7 @@ def check_rendering() -> Finding:
 
 
 def check_model(folder: str) -> Finding:
-    """The shipped model folder holds a config and weights."""
+    """Check that a shipped model folder holds a config and weights."""
     path, needed = MODELS / folder, "demo with the default pair"
     weights = list(path.glob("*.safetensors"))
     if not (path / "config.json").exists() or not weights:
@@ -139,7 +141,7 @@ def check_model(folder: str) -> Finding:
 
 
 def check_llama_cpp() -> Finding:
-    """llama.cpp, in a child process: one that was built for another processor kills the process that loads it."""
+    """Check llama.cpp in a child process: a build for another processor crashes the process that loads it."""
     needed, remedy = "drafts in GGUF files", "make setup-gguf"
     if importlib.util.find_spec("llama_cpp") is None:
         return Finding("llama.cpp", "optional", "not installed", needed, remedy)
@@ -158,7 +160,7 @@ def check_llama_cpp() -> Finding:
 
 
 def llama_cpp_features(told: str) -> str:
-    """What llama.cpp says it was built with, without what it always is: "AVX2 FMA", "CUDA ARCHS=870, NEON"."""
+    """llama.cpp's build features, without those that others imply: "AVX2 FMA", "CUDA ARCHS=870, NEON"."""
     parts = []
     for section in told.replace("\n", " ").split(" | "):
         name, _, value = section.rpartition("=")
@@ -203,7 +205,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 
 
 def run_doctor(as_json: bool = False) -> int:
-    """Print the table (or JSON) and return 0 when everything the demo needs is there, else 1."""
+    """Print the table (or JSON); returns 0 if everything that the demo needs is installed, else 1."""
     findings = [check() for check in CHECKS]
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
@@ -220,6 +222,6 @@ def run_doctor(as_json: bool = False) -> int:
         print(
             f"missing: {', '.join(missing)}"
             if missing
-            else "everything the demo needs is here: run `specnav demo`"
+            else "everything that the demo needs is installed: run `specnav demo`"
         )
     return 1 if any(finding.status == "missing" for finding in findings) else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All drills, as data: which fault strikes when, how long the robot may go on, who says why, and how it recovers."""
+"""All drills as data: fault and moment, time bound of the motion, expected reasons, and recovery."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ DECIDER = "vlm_nav_node"
 THINKING = (Moment.PREFILL, Moment.MID_ROUND, Moment.BETWEEN_ROUNDS)
 
 LONG_CUT_S = 12.0
-"""The verifier forgets a connection that is silent for 10 s."""
+"""The verifier forgets a connection that was silent for 10 s."""
 LINK = TimeBound((Term(DECIDER, "link_timeout_s"),))
 CAMERA = TimeBound((Term(DECIDER, "camera_timeout_s"),))
 ODOMETRY = TimeBound((Term(MOVER, "odom_timeout_s"),))
 SUPERVISOR = TimeBound((Term(MOVER, "supervisor_timeout_s"),))
-# The turn that shows a frozen picture, and three frames; then the node's own tick and ours.
+# The turn that reveals a frozen picture, and four frames; then the node's own tick and ours.
 PICTURE = TimeBound(seconds=0.2 / 0.35 + 0.4 + GRACE_S, note="0.2 rad at 0.35 rad/s, 4 frames, 100 ms")
 BASE = TimeBound(
     (Term("navsim", "command_hold"),), 0.25 / 1.5 + GRACE_S, "slowing down from 0.25 m/s at 1.5 m/s2, 100 ms"
@@ -76,7 +76,7 @@ def _verifiers() -> list[Drill]:
         found += [
             Drill(
                 f"verifier-killed-{moment.value}",
-                "the verifier is killed (SIGKILL) and started again",
+                "the verifier is killed (SIGKILL) and restarted",
                 partial(faults.killed, "verifier"),
                 LINK,
                 LINK_LOST,
@@ -86,7 +86,7 @@ def _verifiers() -> list[Drill]:
             ),
             Drill(
                 f"verifier-frozen-{moment.value}",
-                "the verifier is there but silent (SIGSTOP)",
+                "the verifier is connected but silent (SIGSTOP)",
                 partial(faults.frozen, "verifier"),
                 LINK,
                 LINK_LOST,
@@ -99,7 +99,7 @@ def _verifiers() -> list[Drill]:
         ("foreign", "the verifier answers for another session", lambda: meddling.foreign, True),
         ("late", "the verifier's answers come 3 s late", lambda: meddling.late(3.0), True),
         ("slow", "the verifier's answers come 0.3 s late", lambda: meddling.late(0.3), False),
-        ("twice", "the verifier says everything twice", lambda: meddling.twice, False),
+        ("twice", "the verifier sends every message twice", lambda: meddling.twice, False),
     )
     for name, what, make, bad in spoiled:
         found.append(
@@ -168,7 +168,7 @@ def _processes() -> list[Drill]:
     return [
         Drill(
             "vlm-nav-node-killed",
-            "vlm_nav_node is killed (SIGKILL) and started again",
+            "vlm_nav_node is killed (SIGKILL) and restarted",
             partial(faults.killed, "decider"),
             SUPERVISOR,
             lost,
@@ -176,7 +176,7 @@ def _processes() -> list[Drill]:
         ),
         Drill(
             "vlm-nav-node-frozen",
-            "vlm_nav_node is there but silent (SIGSTOP)",
+            "vlm_nav_node is alive but silent (SIGSTOP)",
             partial(faults.frozen, "decider"),
             SUPERVISOR,
             lost,
@@ -184,7 +184,7 @@ def _processes() -> list[Drill]:
         ),
         Drill(
             "motion-node-killed",
-            "motion_node is killed (SIGKILL) and started again; the base holds a command for 1 s",
+            "motion_node is killed (SIGKILL) and restarted; the base holds a command for 1 s",
             partial(faults.killed, "mover"),
             BASE,
             (Reason(COMMAND, "HOLD", "motion_node is silent"),),
@@ -199,7 +199,7 @@ def _numbers_and_clocks() -> list[Drill]:
     return [
         Drill(
             "command-nan",
-            "a motion command of NaN in the name of vlm_nav_node",
+            "a motion command of NaNs in the name of vlm_nav_node",
             partial(words.ordered, words.nan_command),
             AT_ONCE,
             (Reason(STATUS, "REFUSED", "its nonce is not the next of its session"),),
@@ -209,11 +209,11 @@ def _numbers_and_clocks() -> list[Drill]:
         ),
         Drill(
             "supervision-nan",
-            "signs of life with ages of NaN",
+            "heartbeats with ages of NaN",
             words.nan_lives,
             AT_ONCE,
             STALE_CAMERA,
-            ExpectedReaction.HALTS,  # the node's own signs of life come in between
+            ExpectedReaction.HALTS,  # the node's own heartbeats come in between
             lasts_s=1.0,
         ),
         Drill(
@@ -227,7 +227,7 @@ def _numbers_and_clocks() -> list[Drill]:
         ),
         Drill(
             "instruction-flood",
-            "1000 instructions a second for 3 s",
+            "1000 instructions per second for 3 s",
             words.flooded,
             OPERATOR,
             (Reason(COMMAND, "HOLD", "new instruction"),),
@@ -282,11 +282,11 @@ def all_drills() -> list[Drill]:
 
 
 def choose(names: Sequence[str]) -> list[Drill]:
-    """The drills of these names, or whose names begin so; all without names. Raises HarnessError."""
+    """The drills whose names start with these; all without names. Raises HarnessError."""
     known = all_drills()
     if not names:
         return known
     for name in names:
         if not any(drill.name.startswith(name) for drill in known):
-            raise HarnessError(f"no fault is called {name!r}; `specnav drill --list` names them")
+            raise HarnessError(f"no fault is called {name!r}; `specnav drill --list` lists them")
     return [drill for drill in known if any(drill.name.startswith(name) for name in names)]

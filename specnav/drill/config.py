@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a drill is asked to do."""
+"""Settings of a drill run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specdec.settings import check_settings, same_as, setting, words
 from specnav.errors import HarnessError
 from specnav.supervise.children import Parameter
 
-# Slow, so that a motion lasts longer than the watchdogs; everything else is as in config/robot.yaml.
+# Slow, so that a motion lasts longer than the watchdogs; all other settings are those of config/robot.yaml.
 SPEEDS: dict[str, Parameter] = {"max_linear": 0.25, "max_angular": 0.35}
 
 
@@ -20,9 +20,9 @@ class DrillConfig:
     """Settings of a run. cancels, cycles: turns of the leak checks."""
 
     faults: tuple[str, ...] = setting(
-        (), "Names, or their beginnings; see --list.", metavar="A,B,...", shown="all", read=words
+        (), "Faults by name or beginning of the name; see --list.", metavar="A,B,...", shown="all", read=words
     )
-    runs: int = setting(1, "How many times to strike each fault.", 1, 1000, metavar="N")
+    runs: int = setting(1, "How many times to inject each fault.", 1, 1000, metavar="N")
     seed: int = same_as(GenerationOptions, "seed")
     out: Path | None = setting(None, "Folder of the report.", metavar="DIR", shown="runs/drill-<time>")
     cancels: int = setting(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words of a drill: what is injected when, what must happen, and what was heard; plain data, no ROS.
+"""Terms of a drill: what is injected when, what must happen, and what was received. Plain data, no ROS.
 
-A robot *stops* when its last non-zero cmd_vel lies behind; it *stands* when it did not move before either. A *reason*
-is a state or an error code on a topic. A *bound* is how long the robot may go on moving.
+A robot *stops* when its last non-zero cmd_vel is past; it *stands* if it did not move before either. A *reason* is a
+state or an error code on a topic. A *bound* is how long the robot may continue to move.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from specnav.supervise.robot_stack import Stack
 
 GRACE_S = 0.1
-"""What is added to a watchdog: its own tick, the way to the topic, and ours."""
+"""Added to a watchdog's timeout: its own tick, the way to the topic, and our tick."""
 
 
 class Moment(enum.Enum):
-    """When a fault strikes."""
+    """When a fault is injected."""
 
     PREFILL = "prefill"
     MID_ROUND = "mid-round"
@@ -33,21 +33,21 @@ class Moment(enum.Enum):
 
     @property
     def point(self) -> DecisionPoint | None:
-        """The point of a decision, for the moments that lie in one."""
+        """The point within a decision, for moments during one."""
         return DecisionPoint(self.value) if self.value in {p.value for p in DecisionPoint} else None
 
 
 class ExpectedReaction(enum.Enum):
-    """What the robot must do while the fault lasts."""
+    """What the robot must do during the fault."""
 
-    STOPS = "stops"  # and stands until it is over
-    HALTS = "halts"  # stops, and may go on at once
-    GOES_ON = "goes on"  # the fault is none of its business
-    KEEPS_FRESH = "moves on fresh frames only"  # never with a camera frame older than the bound
+    STOPS = "stops"  # and stands until the fault is over
+    HALTS = "halts"  # stops, and may go on immediately
+    GOES_ON = "goes on"  # the fault must not affect it
+    KEEPS_FRESH = "moves on fresh frames only"  # never on a camera frame older than the bound
 
 
 class ExpectedRecovery(enum.Enum):
-    """What must happen when the fault is over."""
+    """What must happen after the fault."""
 
     BY_ITSELF = "by itself"
     NEXT_INSTRUCTION = "next instruction"
@@ -55,7 +55,7 @@ class ExpectedRecovery(enum.Enum):
 
 @dataclass(frozen=True)
 class Reason:
-    """A way of saying why: the name of a state, code or kind, on a topic, with some words in its text."""
+    """An expected reason: name of a state, code or kind on a topic, and words that its text must contain."""
 
     topic: str
     name: str
@@ -64,7 +64,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class HeardReason:
-    """Something that was said on a topic."""
+    """A reason that was received on a topic."""
 
     at: float
     topic: str
@@ -72,13 +72,13 @@ class HeardReason:
     text: str = ""
 
     def is_a(self, reason: Reason) -> bool:
-        """Whether this says that reason."""
+        """Whether this message gives that reason."""
         return (self.topic, self.name) == (reason.topic, reason.name) and reason.words in self.text
 
 
 @dataclass(frozen=True)
 class Term:
-    """A time that a parameter of a node sets, s."""
+    """A time in seconds that is set by a node's parameter."""
 
     node: str
     parameter: str
@@ -86,7 +86,7 @@ class Term:
 
 @dataclass(frozen=True)
 class TimeBound:
-    """How long the robot may go on: parameters of the nodes and seconds, added up."""
+    """How long the robot may continue to move: the sum of node parameters and seconds."""
 
     terms: tuple[Term, ...] = ()
     seconds: float = GRACE_S
@@ -94,7 +94,7 @@ class TimeBound:
 
     @property
     def words(self) -> str:
-        """What it is made of."""
+        """What the bound consists of."""
         parts = [f"{term.parameter} ({term.node})" for term in self.terms]
         if self.seconds:
             parts.append(f"{self.seconds * 1e3:.0f} ms" + (f" ({self.note})" if self.note else ""))
@@ -105,9 +105,9 @@ class TimeBound:
 class Drill:
     """One fault at one moment, and what must then happen.
 
-    fault: see specnav.drill.faults. lasts_s: how long the fault lasts; None: as long as the bound and a little more.
-    within_s: to recover. release_s: in a decision, how long its messages are held after the fault struck. prompt: the
-    reason has to be said within the bound, too. tested: also in CI.
+    fault: see specnav.drill.faults. lasts_s: duration of the fault; None: the bound and a little more. within_s: time
+    to recover. release_s: in a decision, how long its messages are held after the fault. prompt: the reason must also
+    be reported within the bound. tested: also runs in CI.
     """
 
     name: str
@@ -123,16 +123,16 @@ class Drill:
     release_s: float = 0.0
     prompt: bool = False
     tested: bool = True
-    by_odometry: bool = False  # no node publishes cmd_vel: the base's own speed is looked at
-    never: tuple[Reason, ...] = ()  # what must not be said while it lasts
-    policy: str = ""  # exploration policy; "": as config/robot.yaml has it
-    present: bool = False  # the target is in the room: there is somewhere to walk to
-    needs: str = ""  # kind of the motion that it strikes in: "forward" or "turn"; "": any
+    by_odometry: bool = False  # no node publishes cmd_vel: the base's own speed is measured
+    never: tuple[Reason, ...] = ()  # reasons that must not be reported during the fault
+    policy: str = ""  # exploration policy; "": that of config/robot.yaml
+    present: bool = False  # the target is in the room, so there is a place to go
+    needs: str = ""  # kind of motion during which it is injected: "forward" or "turn"; "": any
 
 
 @dataclass
 class Trace:
-    """What was heard around one fault; times on the steady clock, speeds as the larger of m/s and rad/s."""
+    """What was received around one fault. Times on the steady clock; speeds: the larger of m/s and rad/s."""
 
     struck: float
     ended: float
@@ -140,4 +140,4 @@ class Trace:
     said: list[HeardReason] = field(default_factory=list)
     frames: list[float] = field(default_factory=list)  # camera frames received
     instructed: float | None = None  # the next instruction
-    backwards: float = 0.0  # m/s, the fastest that was commanded, from a second before the fault on
+    backwards: float = 0.0  # m/s, the highest commanded, from one second before the fault on

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of the link, the verifier, the processes and the sensors.
 
-A fault is a context manager over a running stack: it strikes as the block begins, which gets when that was
-(time.monotonic), and all is made good at the block's end.
+A fault is a context manager over a running stack. It is injected when the block begins, which receives that time
+(time.monotonic), and everything is repaired at the block's end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Value = bool | float | str
 
 @contextmanager
 def link_cut(stack: Stack) -> Iterator[float]:
-    """Nothing passes between robot and verifier; what was sent arrives afterwards."""
+    """Nothing passes between robot and verifier; messages sent meanwhile arrive afterwards."""
     stack.link.shut()
     try:
         yield time.monotonic()
@@ -34,7 +34,7 @@ def link_cut(stack: Stack) -> Iterator[float]:
 
 @contextmanager
 def spoiled(make: Callable[[], Meddler], stack: Stack) -> Iterator[float]:
-    """The verifier's messages are spoiled on their way; `make` gives the meddler."""
+    """The verifier's messages are altered on their way; `make` creates the alteration."""
     stack.link.meddle(make())
     try:
         yield time.monotonic()
@@ -44,7 +44,7 @@ def spoiled(make: Callable[[], Meddler], stack: Stack) -> Iterator[float]:
 
 @contextmanager
 def killed(which: str, stack: Stack) -> Iterator[float]:
-    """SIGKILL to a process, by its name in the stack; started again as a launch file or systemd would."""
+    """SIGKILL a process, by its name in the stack; it is restarted as a launch file or systemd would do it."""
     process: Process = getattr(stack, which)
     at = process.kill(signal.SIGKILL)
     process.popen.wait(10)
@@ -56,7 +56,7 @@ def killed(which: str, stack: Stack) -> Iterator[float]:
 
 @contextmanager
 def frozen(which: str, stack: Stack) -> Iterator[float]:
-    """SIGSTOP to a process, by its name in the stack: it is there and says nothing."""
+    """SIGSTOP a process, by its name in the stack: it is alive but silent."""
     process: Process = getattr(stack, which)
     try:
         yield process.kill(signal.SIGSTOP)
@@ -66,9 +66,9 @@ def frozen(which: str, stack: Stack) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class BrokenRobot:
-    """A sensor or the base of the simulated robot is broken: parameters of the simulator, and what they are normally.
+    """Breaks a sensor or the base of the simulated robot by parameters of the simulator, and restores them.
 
-    reset: the operator says when it is mended that motion_node may rely on it again.
+    reset: after the repair, the operator resets motion_node so that it trusts the part again.
     """
 
     broken: dict[str, Value]
@@ -77,7 +77,7 @@ class BrokenRobot:
 
     @contextmanager
     def __call__(self, stack: Stack) -> Iterator[float]:
-        """The time is that of the request, so that no figure is flattered."""
+        """Yields the time of the request, so that no measured time is too short."""
         at = time.monotonic()
         stack.set_simulator(**self.broken)
         try:

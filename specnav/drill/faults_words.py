@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that are messages: orders of the operator, a flood of them, numbers that are none, and a clock that jumps.
+"""Faults that are messages: operator commands, a flood of them, NaNs, and a jumping clock.
 
-Those that nothing has to be taken back of are given by `ordered`.
+Faults that need no repair are injected by `ordered`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIVES_HZ = 20.0
 
 @contextmanager
 def ordered(give: Callable[[Stack], float], stack: Stack) -> Iterator[float]:
-    """Something is said once; `give` says it and returns when."""
+    """A message is sent once; `give` sends it and returns the time."""
     yield give(stack)
 
 
@@ -56,7 +56,7 @@ def preempt(stack: Stack) -> float:
 
 
 def nan_command(stack: Stack) -> float:
-    """A motion command in which every number is NaN, in the name of the deciding node, behind its last one."""
+    """A motion command in which every number is NaN, in the name of the deciding node, after its last one."""
     last = stack.probe.last(COMMAND)
     assert last is not None
     message = MotionCommand(
@@ -74,9 +74,9 @@ def nan_command(stack: Stack) -> float:
 
 @contextmanager
 def emergency_stop(stack: Stack) -> Iterator[float]:
-    """A button that publishes best effort; a second later an operator gives an instruction, which must move nothing.
+    """An e-stop button that publishes best effort; a second later an instruction is given, which must move nothing.
 
-    At the end the button is released, and motion_node reset.
+    At the end the button is released, and motion_node is reset.
     """
     at = stack.probe.say("e_stop", Bool(data=True), reliable=False)
     threading.Timer(1.0, lambda: stack.instruct(stack.instruction)).start()
@@ -89,7 +89,7 @@ def emergency_stop(stack: Stack) -> Iterator[float]:
 
 @contextmanager
 def zeros_dropped(stack: Stack) -> Iterator[float]:
-    """The driver drops Twists of zeros and the base holds the last one; then the operator says stop."""
+    """The driver drops Twists of zeros and the base holds the last one; then the operator sends stop."""
     stack.set_simulator(drops_zeros=True)
     try:
         yield stop_topic(stack)
@@ -101,7 +101,7 @@ def zeros_dropped(stack: Stack) -> Iterator[float]:
 def repeated(
     stack: Stack, rate_hz: float, kind: type, topic: str, make: Callable[[int], Any]
 ) -> Iterator[float]:
-    """Something published again and again, in a thread, while the fault lasts. make: the message of a number."""
+    """A message published repeatedly by a thread during the fault. make: returns the message with a number."""
     stack.probe.open(kind, topic)
     ended = threading.Event()
 
@@ -124,14 +124,14 @@ def repeated(
 
 @contextmanager
 def flooded(stack: Stack) -> Iterator[float]:
-    """Instructions without end; the last one counts."""
+    """An endless flood of instructions; the last one counts."""
     with repeated(stack, FLOOD_HZ, String, "instruction", lambda _: String(data=stack.instruction)) as at:
         yield at
 
 
 @contextmanager
 def clock_jumps(stack: Stack) -> Iterator[float]:
-    """The robot's nodes are instructed to use simulated time, and /clock jumps back and forth."""
+    """The robot's nodes are set to simulated time, and /clock jumps back and forth."""
 
     def time_of(number: int) -> Clock:
         seconds = 1e6 + time.monotonic() + JUMPS_S[number % len(JUMPS_S)]
@@ -154,7 +154,7 @@ def _use_simulated_time(stack: Stack, wanted: bool) -> None:
 
 @contextmanager
 def nan_lives(stack: Stack) -> Iterator[float]:
-    """Signs of life in which every age is NaN, in the name of the deciding node, between its own."""
+    """Heartbeats in which every age is NaN, in the name of the deciding node, between its own ones."""
 
     def life(number: int) -> Supervision:
         last = stack.probe.last(COMMAND)

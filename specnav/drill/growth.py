@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether something grows: robust slopes over samples. Pure functions."""
+"""Detects growth by robust slopes over samples. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from statistics import median
 
 from specnav.drill.results import GrowthRow, Sample
 
-MOST_PAIRS_OF = 300  # samples; more are thinned out first
-WARM_UP = 0.25  # share of the samples in which caches fill
+MOST_PAIRS_OF = 300  # samples; more are thinned out
+WARM_UP = 0.25  # share of the samples during which caches fill
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What may be found on a healthy process: MB (allocators keep what they had once), descriptors, threads."""
+    """Growth allowed for a healthy process: MB (allocators keep memory), descriptors, threads."""
 
     rss_mb: float
     fds: float = 1.0
@@ -23,7 +23,7 @@ class Allowance:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The median of the slopes between all pairs of points (Theil and Sen); 0 of fewer than two."""
+    """The median of the slopes between all pairs of points (Theil and Sen); 0 for fewer than two points."""
     step = max(1, len(points) // MOST_PAIRS_OF)
     thinned = points[::step]
     slopes = [
@@ -38,7 +38,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 def growth(
     process: str, samples: Sequence[Sample], allowed: Allowance, warm_up: float = WARM_UP
 ) -> list[GrowthRow]:
-    """What grew in a process after its warm-up."""
+    """Growth of a process after its warm-up, for each quantity."""
     kept = list(samples[int(len(samples) * warm_up) :])
     if len(kept) < 2:
         return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out one drill on the running stack: brings the robot to the moment, strikes, listens, mends, and judges."""
+"""Runs one drill on the running stack: prepares the moment, injects the fault, listens, repairs and judges."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ from specnav.supervise.robot_stack import (
 )
 
 MOMENT_S = 25.0
-FRESH_S = 0.25  # a motion that began so recently may be chosen to strike in
+FRESH_S = 0.25  # a motion that began this recently may be chosen for the fault
 AFTER_BOUND_S = 0.4
-FOLLOWS_S = 0.3  # until odometry shows what cmd_vel asks for
-ENOUGH_S = 0.25  # a motion is to last this much longer than the bound
+FOLLOWS_S = 0.3  # until odometry follows cmd_vel
+ENOUGH_S = 0.25  # a motion must last this much longer than the bound
 UP_TO_SPEED_S = 0.3
 ALIVE_S = 3.0
 STILL_GOING = tuple(state.name for state in GOING_ON)
 OWN_END = ("REACHED", "BLOCKED", "EXPIRED")
 POLL_S = 0.002
-FILE_POLICY = "auto"  # what config/robot.yaml says
+FILE_POLICY = "auto"  # the setting in config/robot.yaml
 REASONS: Mapping[str, Callable[[Any], tuple[str, str]]] = {
     STATUS: lambda message: (MotionState(message.state).name, message.reason),
     METRICS: lambda message: (ErrorCode(message.error_code).name, message.error),
     COMMAND: lambda message: (CommandKind(message.kind).name, message.text),
     SUPERVISION: lambda message: (LinkState(message.link).name, ""),
 }
-"""By topic, the name and the text of a reason that a message gives."""
+"""By topic: name and text of the reason in a message."""
 
 
 class Inconclusive(Exception):
-    """The robot was not where the fault should have met it; try again."""
+    """The robot was not in the state for which the fault is meant; try again."""
 
 
 class FaultInjector:
-    """Drills on one stack, one after the other; each finds the robot in a new room."""
+    """Runs drills on one stack, one after another, each in a new room."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
@@ -75,7 +75,7 @@ class FaultInjector:
         self.began = time.monotonic()
 
     def bound_s(self, bound: TimeBound) -> float:
-        """A bound in seconds, by the parameters that the nodes have now. Raises HarnessError."""
+        """A bound in seconds, from the nodes' current parameters. Raises HarnessError."""
         total = bound.seconds
         for term in bound.terms:
             key = (term.node, term.parameter)
@@ -88,7 +88,7 @@ class FaultInjector:
         return total
 
     def run(self, drill: Drill, number: int, attempts: int = 3) -> DrillRun:
-        """One run; a robot that was not at the moment is brought there again. Raises HarnessError."""
+        """One run; repeated if the robot did not reach the moment. Raises HarnessError."""
         for attempt in itertools.count(1):
             began = time.monotonic()
             try:
@@ -130,13 +130,13 @@ class FaultInjector:
         return judge(drill, number, trace, bound_s, problems)
 
     def _use_policy(self, policy: str) -> None:
-        """Have vlm_nav_node explore so; "": as its parameter file says."""
+        """Set vlm_nav_node's exploration policy; "": that of its parameter file."""
         wanted = policy or FILE_POLICY
         if wanted != self._policy:
             self._stack.probe.set_parameters("vlm_nav_node", exploration=wanted)
             self._policy = wanted
 
-    # -- the moment
+    # -- reaching the moment
 
     def _bring_to(self, drill: Drill, bound_s: float) -> None:
         stack = self._stack
@@ -171,7 +171,7 @@ class FaultInjector:
         return last is not None and last.at >= since and last.message.state == MotionState.SETTLING.value
 
     def _moves(self, since: float, lasting_s: float, kind: str) -> bool:
-        """Whether a motion of a kind, that takes so long, has just begun."""
+        """Whether a motion of a kind that takes this long has just begun."""
         probe = self._stack.probe
         command, velocity = probe.last(COMMAND), probe.last(CMD_VEL)
         if command is None or velocity is None or command.at < since:
@@ -188,7 +188,7 @@ class FaultInjector:
             abs(motion.distance_m) / self._stack.max_linear + abs(motion.angle_rad) / self._stack.max_angular
         )
 
-    # -- the fault
+    # -- during the fault
 
     def _let_pass(self, drill: Drill, struck: float, lasts_s: float) -> None:
         if drill.moment.point is not None and drill.fault is not link_cut:
@@ -203,16 +203,16 @@ class FaultInjector:
             time.sleep(0.02)
 
     def _dead_or_hung(self) -> list[str]:
-        """What has ended by itself or does not answer any more."""
+        """Processes that have ended, and nodes that do not respond any more."""
         found = [f"{process.name} has ended" for process in self._stack.robot if not process.is_up]
         for node in ("vlm_nav_node", "motion_node", "navsim"):
             try:
                 self._stack.probe.get_parameter(node, "use_sim_time", ALIVE_S)
             except HarnessError:
-                found.append(f"{node} does not answer")
+                found.append(f"{node} does not respond")
         return found
 
-    # -- what was heard
+    # -- evaluation
 
     def _trace(self, drill: Drill, struck: float, ended: float, instructed: float | None) -> Trace:
         probe, since = self._stack.probe, struck - 1.0
@@ -228,7 +228,7 @@ class FaultInjector:
         return Trace(struck, ended, speeds, _said(probe, since), frames, instructed, max(0.0, -back))
 
     def _check_moment(self, drill: Drill, trace: Trace, bound_s: float) -> None:
-        """The motion must not have come to its own end before the fault could show."""
+        """Raise Inconclusive if the motion ended by itself before the fault could show."""
         if drill.moment is not Moment.MOVING or drill.reaction is not ExpectedReaction.STOPS:
             return
         first = next(
@@ -241,7 +241,7 @@ class FaultInjector:
         )
         until = min(trace.ended, trace.struck + bound_s)
         if first is not None and drill.bound.terms and first.name in OWN_END and first.at < until:
-            raise Inconclusive(f"the motion ended by itself ({first.name})")
+            raise Inconclusive(f"the motion had ended by itself ({first.name})")
 
 
 def _said(probe: Probe, since: float) -> list[HeardReason]:

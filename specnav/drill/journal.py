@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run's folder: results are written after every fault, so that whatever happens, what was measured is kept."""
+"""The run's folder: results are written after every fault, so that nothing measured is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specnav.run_folder import started_at
 
 @dataclass
 class DrillJournal:
-    """What has happened so far."""
+    """The results so far."""
 
     folder: Path
     config: dict[str, Setting]
@@ -32,13 +32,13 @@ class DrillJournal:
     error: str = ""
 
     def add(self, drill: Drill, bound_s: float, run: DrillRun) -> None:
-        """Keep a run of a fault."""
+        """Add a run of a fault."""
         self.drills[drill.name] = (drill, bound_s)
         self.runs.setdefault(drill.name, []).append(run)
         self.save()
 
     def results(self) -> DrillResults:
-        """Everything known so far."""
+        """All results so far."""
         return DrillResults(
             schema=SCHEMA,
             config=self.config,

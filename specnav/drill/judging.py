@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what was heard to a verdict: pure functions, tested in made-up time."""
+"""Judges what was received: pure functions, tested in simulated time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from specnav.drill.results import DrillRun, FaultRow
 from specnav.results.demo import percentile
 
 STILL = 1e-3  # m/s or rad/s, by odometry; cmd_vel is exactly zero
-STANDS_S = 0.05  # so long without motion is a stop, not a gap between two messages
-BEFORE_S = 0.15  # whether it moved is seen in the messages so long before
+STANDS_S = 0.05  # this long without motion is a stop, not a gap between two messages
+BEFORE_S = 0.15  # messages of this last part before the fault tell whether it moved
 
 
 def was_moving(trace: Trace, still: float = 0.0) -> bool:
-    """Whether the last speed before the fault was not zero."""
+    """Whether the last speed before the fault was above `still`."""
     before = [speed for at, speed in trace.speeds if trace.struck - BEFORE_S <= at < trace.struck]
     return bool(before) and before[-1] > still
 
 
 def stop_of(trace: Trace, still: float = 0.0) -> tuple[float | None, float | None]:
-    """When the robot first stood after the fault, and when it then moved again before the fault's end (None: never)."""
+    """When the robot first stood after the fault, and when it moved again before the fault's end (None: never)."""
     during = [(at, speed > still) for at, speed in trace.speeds if trace.struck <= at <= trace.ended]
     stood = trace.struck if not was_moving(trace, still) else None
     first: float | None = None
@@ -41,17 +41,17 @@ def stop_of(trace: Trace, still: float = 0.0) -> tuple[float | None, float | Non
 
 
 def reason_of(said: Sequence[HeardReason], reasons: Sequence[Reason], since: float) -> HeardReason | None:
-    """The first of the wanted reasons that was said."""
+    """The first of the expected reasons that was reported."""
     return next((s for s in said if s.at >= since and any(s.is_a(reason) for reason in reasons)), None)
 
 
 def moved_after(trace: Trace, since: float) -> float | None:
-    """When the robot moved again."""
+    """When the robot first moved after `since`; None: never."""
     return next((at for at, speed in trace.speeds if at > since and speed > 0), None)
 
 
 def oldest_frame(trace: Trace) -> float:
-    """The oldest camera frame, s, that the robot moved on while the fault lasted."""
+    """Age of the oldest camera frame (s) on which the robot moved during the fault."""
     oldest, place = 0.0, 0
     for at, speed in trace.speeds:
         if not trace.struck <= at <= trace.ended or speed == 0:
@@ -64,7 +64,7 @@ def oldest_frame(trace: Trace) -> float:
 
 
 def judge(drill: Drill, run: int, trace: Trace, bound_s: float, problems: Sequence[str] = ()) -> DrillRun:
-    """The verdict on one run. problems: what else was found to be wrong."""
+    """The verdict on one run. problems: other problems that were found."""
     found = list(problems)
     still = STILL if drill.by_odometry else 0.0
     moving = was_moving(trace, still)
@@ -84,7 +84,7 @@ def judge(drill: Drill, run: int, trace: Trace, bound_s: float, problems: Sequen
     if drill.reasons and reason is None:
         found.append("no reason was published")
     if (wrong := reason_of(trace.said, drill.never, trace.struck)) is not None and wrong.at <= trace.ended:
-        found.append(f"said {wrong.name}, which it was not")
+        found.append(f"reported {wrong.name}, which was not the reason")
     if trace.backwards:
         found.append("drove backwards")
     if drill.prompt and reason is not None and reason.at - trace.struck > bound_s:
@@ -93,7 +93,7 @@ def judge(drill: Drill, run: int, trace: Trace, bound_s: float, problems: Sequen
     moved = moved_after(trace, since)
     if moved is None or moved - since > drill.within_s:
         found.append(
-            "did not move again" if drill.reaction is not ExpectedReaction.GOES_ON else "did not go on"
+            "did not move again" if drill.reaction is not ExpectedReaction.GOES_ON else "did not continue"
         )
     return DrillRun(
         fault=drill.name,
@@ -109,12 +109,12 @@ def judge(drill: Drill, run: int, trace: Trace, bound_s: float, problems: Sequen
 
 
 def _since(drill: Drill, trace: Trace, stopped: float | None) -> float:
-    """From when on the robot has to be back."""
+    """The time from which on recovery is measured."""
     if drill.recovery is ExpectedRecovery.NEXT_INSTRUCTION and trace.instructed is not None:
         return trace.instructed
     if drill.reaction is ExpectedReaction.HALTS and stopped is not None:
         return stopped
-    if drill.reaction is ExpectedReaction.GOES_ON:  # while it lasts, too
+    if drill.reaction is ExpectedReaction.GOES_ON:  # it must move during the fault as well
         return (trace.struck + trace.ended) / 2
     return trace.ended
 
@@ -131,8 +131,8 @@ def _stop_problems(moving: bool, stop_s: float | None, again: float | None, boun
 
 
 def row_of(drill: Drill, bound_s: float, runs: Sequence[DrillRun]) -> FaultRow:
-    """All runs of a fault."""
-    # Of a robot that stood there is no stop to be measured.
+    """The row of all runs of a fault."""
+    # If the robot was already standing, there is no stopping time.
     stops = [
         r.stop_ms
         for r in runs

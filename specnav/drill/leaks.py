@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leak checks: the same thing again and again while memory, descriptors and threads of the processes are sampled."""
+"""Leak checks: repeat an action while memory, descriptors and threads of the processes are sampled."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LeakWatch:
         self.samples: dict[str, list[Sample]] = {name: [] for name in self._processes}
 
     def look(self) -> None:
-        """Take a sample of each. Raises HarnessError when one is gone."""
+        """Sample each process. Raises HarnessError if one has ended."""
         t_s = time.monotonic() - self._began
         for name, process in self._processes.items():
             try:
@@ -53,7 +53,7 @@ def _watched(stack: Stack) -> tuple[Process, ...]:
 
 
 def check_cancels(stack: Stack, turns: int) -> LeakCheck:
-    """Instructions that are canceled while the model thinks or the robot moves, by turns."""
+    """Cancel instructions, alternately while the model decides and while the robot moves."""
 
     def turn(number: int) -> None:
         began = stack.instruct(stack.instruction)
@@ -62,7 +62,7 @@ def check_cancels(stack: Stack, turns: int) -> LeakCheck:
         else:
             stack.wait_until_moving(began)
         said = stack.cancel()
-        # Two topics have no order: an instruction right behind the cancel could be heard before it.
+        # Topics have no common order: the next instruction could arrive before this cancel.
         wait_until(lambda: bool(stack.commands(said, MotionCommand.STOP)), STOP_S, "STOP after a cancel")
 
     stack.make_ready()
@@ -70,7 +70,7 @@ def check_cancels(stack: Stack, turns: int) -> LeakCheck:
 
 
 def check_cycles(stack: Stack, turns: int) -> LeakCheck:
-    """vlm_nav_node deactivated while the robot moves, activated, and instructed again."""
+    """Deactivate vlm_nav_node while the robot moves, activate it, and give the next instruction."""
 
     def turn(number: int) -> None:
         stack.wait_until_moving(stack.instruct(stack.instruction))
@@ -82,7 +82,7 @@ def check_cycles(stack: Stack, turns: int) -> LeakCheck:
 
 
 def change_state(stack: Stack, transition: int) -> None:
-    """A lifecycle transition of vlm_nav_node. Raises HarnessError when it fails."""
+    """Request a lifecycle transition of vlm_nav_node. Raises HarnessError if it fails."""
     request = ChangeState.Request()
     request.transition.id = transition
     if not stack.probe.call(ChangeState, "vlm_nav_node/change_state", request, CHANGE_S).success:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drills of a base, a driver or an odometry that does not do what it says; each under both exploration policies.
+"""Drills of a base, driver or odometry that misbehaves or misreports; each under both exploration policies.
 
 Early action and prefetch are on, as in config/robot.yaml.
 """
@@ -48,7 +48,7 @@ _LIES = (
     ),
     _lie(
         "base-stuck",
-        "the base does not go forward",
+        "the base does not move forward",
         BrokenRobot({"base_fault": "stuck"}, _BASE_SOUND),
         RESPONSE,
         AGAINST,
@@ -79,7 +79,7 @@ _LIES = (
     ),
     _lie(
         "odometry-scaled",
-        "odometry tells three times the way",
+        "odometry reports three times the distance",
         BrokenRobot({"odom_fault": "scaled", "odom_scale": 3.0}, _ODOMETRY_SOUND, reset=True),
         RESPONSE,
         WRONG,
@@ -89,7 +89,7 @@ _LIES = (
     ),
     _lie(
         "odometry-mirrored",
-        "odometry turns the other way",
+        "odometry reports turns in the opposite direction",
         BrokenRobot({"odom_fault": "mirrored"}, _ODOMETRY_SOUND, reset=True),
         RESPONSE,
         WRONG,
@@ -108,7 +108,7 @@ _LIES = (
     ),
     _lie(
         "rear-blocked",
-        "the base goes neither forward nor back: backing off would be blind",
+        "the base moves neither forward nor back: backing off would be blind",
         BrokenRobot({"base_fault": "rear_blocked"}, _BASE_SOUND),
         RESPONSE,
         AGAINST,
@@ -130,14 +130,14 @@ _LIES = (
 
 
 def lying_bases() -> list[Drill]:
-    """A base, a driver or an odometry that does not do what it says, under each policy."""
+    """The drills of a misbehaving base, driver or odometry, under each policy."""
     found = []
     for policy in ("none", "frontier_search"):
         tested = policy == "frontier_search"
         for lie in _LIES:
             drill = replace(lie, name=f"{lie.name}-{policy.replace('_', '-')}", policy=policy, tested=tested)
             if drill.reasons is AGAINST and not tested:
-                # The model alone may want nothing but forward: the instruction then ends.
+                # The model alone may insist on moving forward: the instruction then ends.
                 assert isinstance(drill.fault, BrokenRobot)
                 drill = replace(drill, fault=replace(drill.fault, reset=True), recovery=_NEXT)
             found.append(drill)

@@ -40,18 +40,18 @@ CHIPS = [
 
 
 def lead_text(results: DrillResults) -> str:
-    """The first paragraph."""
+    """The first paragraph of the report."""
     began = when(results.started_at)
     if results.soak is not None:
-        return f"{results.soak.minutes:.1f} minutes of one instruction after the other in new rooms, {began}."
+        return f"{results.soak.minutes:.1f} minutes of instructions in sequence, each in a new room, {began}."
     parts = []
     if results.faults:
         parts.append(
-            f"{len(results.faults)} faults, struck {len(results.runs)} times while the robot moved or thought, {began}."
+            f"{len(results.faults)} faults in {len(results.runs)} runs, while the robot moved or decided, {began}."
         )
         parts.append(
             "Stop: from the fault to the first zero on cmd_vel, by the receiver's clock. Bound: the configured "
-            "watchdog and 100 ms, or 300 ms for what the operator orders."
+            "watchdog and 100 ms, or 300 ms for operator commands."
         )
     if results.leaks:
         parts.append(
@@ -66,7 +66,12 @@ def headline(results: DrillResults) -> list[Figure]:
     if results.runs:
         passed = sum(run.passed for run in results.runs)
         figures.append(
-            Figure("Handled", str(passed), f"of {len(results.runs)}", "stopped in time, said why, went on")
+            Figure(
+                "Handled",
+                str(passed),
+                f"of {len(results.runs)}",
+                "stopped in time, gave the reason, recovered",
+            )
         )
         orders = [v for row in results.faults if row.bound_ms == 300 for v in row.stop_ms]
         if orders:
@@ -94,9 +99,9 @@ def headline(results: DrillResults) -> list[Figure]:
 
 
 def stop_chart(rows: Sequence[FaultRow], reasons: Mapping[str, Sequence[float]]) -> str:
-    """A row a fault, milliseconds on a logarithmic axis: every stop as a dot, its bound as a bar's end.
+    """One row per fault on a logarithmic axis of milliseconds: every stop as a dot, the bound as the end of a bar.
 
-    reasons: of the faults that found the robot standing, when the reason was published; drawn hollow.
+    reasons: for faults that found the robot standing, the times when the reason was published; drawn hollow.
     """
     shown = [row for row in rows if row.stop_ms or reasons.get(row.fault)]
     if not shown:
@@ -131,7 +136,7 @@ def stop_chart(rows: Sequence[FaultRow], reasons: Mapping[str, Sequence[float]])
 
 
 def over_time(values: Mapping[str, Sequence[tuple[float, float]]], label: str) -> str:
-    """A line a name over the seconds (or minutes) since the start."""
+    """A chart with one line per name over the seconds (or minutes) since the start."""
     end = max((t for points in values.values() for t, _ in points), default=0.0)
     unit, scale = ("min", 60.0) if end > 300 else ("s", 1.0)
     lines = tuple(
@@ -143,7 +148,7 @@ def over_time(values: Mapping[str, Sequence[tuple[float, float]]], label: str) -
 
 
 def leak_charts(check: LeakCheck) -> list[Chart]:
-    """Every quantity over time."""
+    """A chart of every quantity over time."""
     found = []
     for name, label in QUANTITIES:
         values = {
@@ -174,7 +179,7 @@ def soak_charts(results: DrillResults) -> list[Chart]:
 def write_drill_report(run: Path) -> Path:
     """Draw `report.html` for a run's folder; returns its path. Raises EvaluationError."""
     results = load_drill(run)
-    # Of a robot that stood, the time until the reason was published is what there is to see.
+    # If the robot was standing, show the time until the reason was published.
     told: dict[str, list[float]] = {}
     for one in results.runs:
         if not one.moving and one.reason_ms is not None:
@@ -186,7 +191,9 @@ def write_drill_report(run: Path) -> Path:
         title="soak" if results.soak is not None else "specnav drill",
         lead=lead_text(results),
         chips=CHIPS,
-        alert=alert_text(results.error, results.interrupted, "The figures cover what was measured before."),
+        alert=alert_text(
+            results.error, results.interrupted, "The figures cover what was measured until then."
+        ),
         figures=headline(results),
         stops=Markup(stop_chart(results.faults, told)),
         leaks=[(leak, leak_charts(leak)) for leak in results.leaks],

@@ -15,11 +15,11 @@ from specnav.results.files import read_json, write_json
 
 
 class DrillRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault, struck once.
+    """One injection of one fault.
 
-    moving: whether the robot moved when it struck. stop_ms: from the fault to the first zero of cmd_vel (0: it stood).
-    moved_again_ms: from the stop to a motion while the fault lasted (null: it stood until the end). reason_ms: from
-    the fault to the reason, said on a topic. recovered_ms: from the fault's end (or the next instruction) to motion.
+    moving: whether the robot moved at that time. stop_ms: from the fault to the first zero on cmd_vel (0: it stood).
+    moved_again_ms: from the stop to a motion during the fault (null: it stood until the end). reason_ms: from the fault
+    to the published reason. recovered_ms: from the fault's end (or the next instruction) to motion.
     """
 
     fault: str
@@ -36,12 +36,12 @@ class DrillRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether everything was as it must be."""
+        """Whether there were no problems."""
         return not self.problems
 
 
 class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs of one fault. bound: in words, what the bound is made of; moving: runs in which the robot moved."""
+    """All runs of one fault. bound: what the bound consists of, in words; moving: runs in which the robot moved."""
 
     fault: str
     what: str
@@ -65,7 +65,7 @@ class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One process at one moment: seconds since the beginning, resident memory, descriptors, threads."""
+    """One process at one time: seconds since the beginning, resident memory, descriptors, threads."""
 
     t_s: float
     rss_mb: float
@@ -74,9 +74,9 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One quantity of one process over time; slope: median of the slopes of all pairs (Theil and Sen).
+    """Growth of one quantity of one process, from the median slope of all pairs of samples (Theil and Sen).
 
-    grew: the slope times the time (or the turns) watched. allowed: what it may be at most. unit: of first, last, grew.
+    grew: the slope times the watched time (or turns). allowed: most growth. unit: of first, last and grew.
     """
 
     process: str
@@ -90,7 +90,7 @@ class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """Something done again and again while the processes were watched."""
+    """An action repeated while the processes were watched."""
 
     what: str
     turns: int
@@ -100,7 +100,7 @@ class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SoakFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the robot did in a soak. latency: seconds since the beginning and decision time, ms."""
+    """Results of a soak. latency: seconds since the beginning, and decision time in ms."""
 
     minutes: float
     instructions: int
@@ -128,7 +128,7 @@ class DrillResults(Versioned, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether every run was as it must be and nothing grew."""
+        """Whether all runs passed and nothing grew."""
         return all(run.passed for run in self.runs) and all(
             row.flat for leak in self.leaks for row in leak.rows
         )

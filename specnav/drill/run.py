@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav drill`: the whole run, from the processes' start to the report.
+"""`specnav drill`: the whole run, from starting the processes to the report.
 
-Whatever happens (a process dies, Ctrl-C), what was measured stays on disk, the report is drawn and no process is left.
+Whatever happens (a process dies, Ctrl-C), measurements stay on disk, the report is written and no process is left.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
-    """Run the drills; returns 0, 1 when a fault was not handled, 130 after Ctrl-C. Raises UsageError."""
+    """Run the drills; returns 0, 1 if a fault was not handled, 130 after Ctrl-C. Raises UsageError."""
     from specnav.drill.catalogue import choose
 
     view = view or DrillView()
     checks = bool(config.cancels or config.cycles)
-    # Somebody who asks for leak checks alone does not want all faults.
+    # If only leak checks are requested, inject no faults.
     drills = choose(config.faults) if config.faults or not checks else []
     folder = new_run_folder(config.out, "drill", datetime.now())
     settings = shown_settings(config, leave_out=("out", "faults"), paths=())
@@ -71,7 +71,7 @@ def _carry_out(
 
     injector = FaultInjector(stack)
     with view.drilling(len(drills) * config.runs) as advance:
-        # Round after round, so that no fault has the machine's quiet minutes for itself.
+        # Repeat in rounds, so that quiet minutes of the machine favour no fault.
         for number in range(config.runs):
             for drill in drills:
                 run = injector.run(drill, number)

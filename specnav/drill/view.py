@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user sees of a drill: a progress bar on a terminal, plain lines elsewhere, and the table at the end."""
+"""Terminal output of a drill: a progress bar on a terminal, plain lines elsewhere, and a table at the end."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ COLUMNS = ("fault", "passed", "stop ms p50", "p99", "bound", "reason ms", "back 
 
 
 class DrillView(RunView):
-    """What the user sees of one run."""
+    """Terminal output of one drill run."""
 
     @contextmanager
     def drilling(self, count: int) -> Iterator[Advance]:
-        """The number of runs that follow."""
+        """Show the progress of `count` runs; yields a function to call after each run."""
         if not self.console.is_terminal:
             done = 0
 
@@ -46,7 +46,7 @@ class DrillView(RunView):
             yield advance
 
     def finished(self, results: DrillResults, report: Path) -> None:
-        """What was measured, and where the report is."""
+        """Print the results and the path of the report."""
         out = Console()
         if results.faults:
             out.print(fault_table(results.faults))
@@ -69,7 +69,7 @@ def in_words(run: DrillRun) -> str:
 
 
 def fault_table(rows: list[FaultRow]) -> Table:
-    """The rows as a terminal's table."""
+    """The rows as a table for the terminal."""
     found = plain_table(COLUMNS, words=("fault", "reason"))
     for row in rows:
         colour = "" if row.passed == row.runs else "[red]"
@@ -88,7 +88,7 @@ def fault_table(rows: list[FaultRow]) -> Table:
 
 
 def leak_table(leak: LeakCheck) -> Table:
-    """What grew while something was done again and again."""
+    """A table of what grew during a leak check."""
     titles = ("process", "quantity", "first", "last", "grew", "allowed", "")
     found = plain_table(titles, ("process", "quantity", ""), f"{leak.turns} {leak.what}")
     for row in leak.rows:
@@ -106,7 +106,7 @@ def leak_table(leak: LeakCheck) -> Table:
 
 
 def list_table(drills: list[Drill]) -> Table:
-    """Every fault there is."""
+    """A table of all faults."""
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("fault", "what happens", "when", "the robot", "bound"):
         found.add_column(title)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A verifier's process, kept alive: started again where it dies, until it is drained."""
+"""Keeps a verifier process alive: restarts it when it dies, until it is drained."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_p
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 30.0
 LASTING_S = 3.0
-"""A verifier that served for this long and died is started again at once, and so is one that served and was killed from
-outside: only one that does not come up, or ends by itself, is waited for longer and longer.
+"""A verifier that died after serving this long is restarted at once, and so is one that was killed from outside while
+it served. Only after failed starts or early exits does the pause before a restart grow.
 """
 LOOK_S = 1.0
 MOST_METRICS_BYTES = 4 << 20
@@ -33,7 +33,7 @@ _WORKING = re.compile(rf"^{PREFIX}working ([0-9.e+]+)$", re.MULTILINE)
 
 
 class VerifierChild:
-    """Owns one verifier process at a time. `changed` is called, in another thread, when anything below has changed.
+    """Owns one verifier process at a time. `changed` is called, in another thread, when any attribute below changes.
 
     address, metrics: where it serves, "" while it does not. trouble: why it last ended, "" once it serves again.
     """
@@ -49,12 +49,13 @@ class VerifierChild:
         self._wake = threading.Event()
         self._process: Running | None = None
         self._ready_since: float | None = None
-        # The kernel ends the process with the thread that started it: this one lasts as long as the replica.
+        # The kernel ends the process together with the thread that started it, so this thread lasts as long as
+        # the replica.
         self._thread = threading.Thread(target=self._keep_alive, name="verifier", daemon=True)
         self._thread.start()
 
     def working(self) -> int:
-        """Sessions that its engine works for; 0 where it does not say. Waits for LOOK_S at most."""
+        """Sessions that its engine works on; 0 if it does not report them. Waits for LOOK_S at most."""
         if not self.metrics:
             return 0
         try:
@@ -66,7 +67,7 @@ class VerifierChild:
         return int(float(found[1])) if found else 0
 
     def drain(self) -> None:
-        """Take no new sessions, and end with the last one, or after the verifier's drain_s; again: end now."""
+        """Accept no new sessions, and end after the last one or the verifier's drain_s; called again: end now."""
         self.draining = True
         self._wake.set()
         process = self._process
@@ -92,7 +93,7 @@ class VerifierChild:
         self._changed()
 
     def _run_once(self) -> int:
-        """From one start to the end; returns how it ended, 1 where it did not start."""
+        """Run the verifier from start to end; returns its exit code, 1 if it did not start."""
         self.starts += 1
         last: deque[str] = deque(maxlen=5)
         try:
@@ -109,7 +110,7 @@ class VerifierChild:
             process.send_signal(signal.SIGTERM)
         with output:
             for line in output:
-                sys.stderr.write(line)  # Ray keeps what a worker says
+                sys.stderr.write(line)  # Ray stores a worker's stderr
                 last.append(line.strip())
                 self._read(line)
         code = process.wait()
@@ -134,7 +135,7 @@ class VerifierChild:
 
 
 def command_of(config: ServerConfig) -> tuple[list[str], dict[str, str]]:
-    """How a verifier with these settings is started: arguments and environment. Raises UsageError."""
+    """The arguments and environment that start a verifier with these settings. Raises UsageError."""
     argv = list(verifier_spec(config, {}).argv)
     if config.engine == "vllm" and has_own_environment():
         return [str(vllm_python()), *argv[1:]], vllm_environment(os.environ)
@@ -142,15 +143,15 @@ def command_of(config: ServerConfig) -> tuple[list[str], dict[str, str]]:
 
 
 def next_pause(last_s: float, served_s: float, code: int) -> float:
-    """How long to wait before a verifier is started again. last_s: before it was started; served_s: 0.0 where it did
-    not come up; code: of its exit, negative for a signal.
+    """Seconds to wait before a verifier is restarted. last_s: the previous wait. served_s: how long it served, 0.0 if
+    it never did. code: its exit code, negative for a signal.
     """
     killed = served_s > 0 and code in (-signal.SIGKILL, -signal.SIGTERM)
     return FIRST_PAUSE_S if killed or served_s > LASTING_S else min(2 * last_s, MOST_PAUSE_S)
 
 
 def why_ended(code: int, lines: deque[str]) -> str:
-    """In one line: the process's own last words, if they are a person's, else how it ended."""
+    """One line on why a process ended, with the last line of its output that is not JSON."""
     said = next((line for line in reversed(lines) if line and not line.startswith("{")), "")
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
     return f"its verifier ended ({how}){': ' + said[:300] if said else ''}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which replica an edge is given: the one with the fewest answers that would come before its own, unless another one
-knows its prompt and has hardly more. Pure functions.
+"""Chooses a replica for an edge: the one with the fewest answers ahead of this edge's, unless a replica that knows its
+prompt has hardly more. Pure functions.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SLACK = 2
-"""Answers in progress that a replica may have over the fewest and still keep an edge, or be given one whose prompt it
-knows. As the planner has it (specnav.plan.simulated)."""
+"""A replica may have this many more answers in progress than the least loaded one and still keep an edge, or get one
+whose prompt it knows. The planner uses the same rule (specnav.plan.simulated)."""
 
 
 @dataclass(frozen=True)
 class ReplicaCandidate:
-    """A replica as one edge sees it. ahead: answers in progress there of edges whose class comes before this edge's or
-    is the same. active: all of them. assigned: edges that have it. familiar: marks of the edge's prompt that it knows.
+    """A replica as one edge sees it. ahead: answers in progress there whose edge's class comes before this edge's class
+    or equals it. active: all answers in progress. assigned: edges assigned to it. familiar: marks of the edge's prompt
+    that it knows.
     """
 
     address: str
@@ -27,7 +28,7 @@ class ReplicaCandidate:
 
 
 def choose(candidates: Sequence[ReplicaCandidate], at: str = "", avoid: Sequence[str] = ()) -> list[str]:
-    """Addresses, the best first; what is to be avoided comes behind all else. at: what the edge has now."""
+    """Addresses, best first; those in `avoid` come last. at: the edge's current replica."""
     if not candidates:
         return []
     wanted = [one for one in candidates if one.address not in avoid]

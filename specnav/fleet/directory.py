@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory: a Ray actor that tells edges which replica to use, and sees to it that there are as many as wanted.
+"""The directory: a Ray actor that assigns edges to replicas, and keeps as many replicas running as are wanted.
 
-Three threads: the actor's own, on which replicas report and people ask; the desk, which answers edges; and one that
-starts and drains replicas. A lock guards the register for microseconds; no thread waits for Ray while holding it.
+It has three threads: the actor's own, for reports of replicas and for status requests; the directory server's, which
+answers edges; and one that starts and drains replicas. A lock guards the register for microseconds; no thread waits for
+Ray while holding it.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from specnav.fleet.state import FleetState, read_kept, write_kept
 from specnav.fleet.status import FleetStatus, ReplicaStatus, metrics_text, targets_json
 
 LOOK_S = 0.25
-"""How often it is looked at how many replicas there are."""
+"""Interval of checks on the number of replicas."""
 DOWN_S = 20.0
 
 
 class Directory:
-    """The actor. Started again by Ray with the same arguments, it goes on from its file."""
+    """The actor. If Ray restarts it with the same arguments, it continues from its file."""
 
     def __init__(self, namespace: str, folder: str, first: FleetState, metrics: str) -> None:
-        """first: how the fleet begins, for where the folder holds nothing of it yet. metrics: HOST:PORT, "" for none.
+        """first: initial state, used if the folder holds no state of this fleet. metrics: HOST:PORT, "" for none.
 
         Raises FleetError, VerifierError.
         """
@@ -69,16 +70,16 @@ class Directory:
         self._thread.start()
 
     def report(self, report: ReplicaReport) -> None:
-        """A replica says how it is."""
+        """Accept a replica's report."""
         with self._lock:
-            if report.number in self._kept.replicas:  # one that was ended may have its say after it
+            if report.number in self._kept.replicas:  # a report may arrive after its replica was ended
                 known = set(self._register.identities)
                 self._register.report(report, time.monotonic())
                 if set(self._register.identities) != known:
                     self._keep(identities=dict(self._register.identities))
 
     def status(self) -> FleetStatus:
-        """How all is now."""
+        """The current status of the fleet."""
         with self._lock:
             now, register = time.monotonic(), self._register
             replicas = []
@@ -108,23 +109,23 @@ class Directory:
             )
 
     def scale(self, bounds: ReplicaBounds) -> None:
-        """From now on this many replicas."""
+        """Set the number of replicas."""
         with self._lock:
             wanted = max(bounds.least, min(bounds.most, self._kept.wanted))
             self._keep(settings=msgspec.structs.replace(self._kept.settings, bounds=bounds), wanted=wanted)
 
     def upgrade(self, settings: FleetSettings) -> None:
-        """All replicas are to be of these settings, one replaced after another."""
+        """Replace all replicas, one after another, by replicas with these settings."""
         with self._lock:
             self._scaler = Scaler(settings.scaling)
             self._keep(settings=settings, generation=self._kept.generation + 1)
 
     def settings(self) -> FleetSettings:
-        """Of the generation that is wanted."""
+        """Settings of the wanted generation."""
         return self._kept.settings
 
     def down(self) -> None:
-        """End all replicas, at once. The caller ends this actor."""
+        """End all replicas at once. The caller ends this actor."""
         self._over.set()
         self._thread.join(DOWN_S)
         with self._lock:
@@ -145,7 +146,9 @@ class Directory:
         while not self._over.wait(LOOK_S):
             try:
                 self._step()
-            except Exception as error:  # Ray's, for a node that goes just now: the next look sees the result
+            except (
+                Exception
+            ) as error:  # an error of Ray about a node that is leaving: the next step sees the result
                 self._log.warning("step_failed", reason=f"{type(error).__name__}: {str(error)[:300]}")
 
     def _step(self) -> None:
@@ -162,7 +165,7 @@ class Directory:
             register.draining.update(replica_name(number) for number in step.drain)
             draining = [one for one in register.reports() if one.name in register.draining or one.draining]
             unplaced = [one for one in register.reports() if not one.node]
-        for report in unplaced:  # of a directory that died before it started it, or of a cluster that is gone
+        for report in unplaced:  # left by a directory that died before starting it, or by a lost cluster
             if find_replica(self._namespace, report.name) is None:
                 self._end(report.number)
         for _ in range(step.start):
@@ -173,7 +176,7 @@ class Directory:
     def _start(self) -> None:
         with self._lock:
             number, generation, settings = self._kept.last + 1, self._kept.generation, self._kept.settings
-            # Written down first: a directory that dies now finds the replica again, or that there is none.
+            # Save first: if this directory dies now, its successor finds the replica, or finds that there is none.
             self._keep(last=number, replicas={**self._kept.replicas, number: generation})
             self._expect(number, generation)
         self._log.info("start", replica=replica_name(number), generation=generation)
@@ -190,7 +193,7 @@ class Directory:
             self.report(msgspec.structs.replace(report, draining=True))
 
     def _end(self, number: int) -> None:
-        """A replica ends now, and does not come back."""
+        """End a replica for good."""
         actor = find_replica(self._namespace, replica_name(number))
         if actor is not None:
             ray.kill(actor, no_restart=True)
@@ -199,17 +202,17 @@ class Directory:
             self._keep(replicas={one: of for one, of in self._kept.replicas.items() if one != number})
 
     def _expect(self, number: int, generation: int) -> None:
-        """A replica will report, once Ray has found room for it."""
+        """Register a replica that will report once Ray has placed it."""
         self._register.report(ReplicaReport(replica_name(number), number, generation), time.monotonic())
 
     def _keep(self, **changed: Any) -> None:
-        """Change what is kept. Raises FleetError."""
+        """Change the state and save it. Raises FleetError."""
         self._kept = msgspec.structs.replace(self._kept, **changed)
         write_kept(self._folder, self._kept)
 
 
 def as_fleet_error(error: Exception) -> FleetError:
-    """What an actor raised, as Ray hands it on, in one line."""
+    """An exception raised in an actor, unwrapped from Ray's, as one line."""
     cause = getattr(error, "cause", None) or error
     if isinstance(cause, (FleetError, VerifierError)):
         return FleetError(str(cause))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where edges ask: one thread with a ROUTER socket that answers each question at once, by the register.
+"""Answers edges: one thread with a ROUTER socket replies to each request at once from the register.
 
-Behind the same door as a verifier where there are keys. A message that cannot be understood is counted and answered
-with why; nothing of it ends the thread.
+With keys it uses the same authenticator as a verifier. A malformed message is counted and answered with the reason; it
+never ends the thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Answer = Callable[[bytes, bytes, Ask, int], "Take | Nobody"]
 Rests = Callable[[bytes], None]
 
 ASKS_A_S, ASKS_AT_ONCE = 200.0, 2000
-"""Of one key, on average and at once; without keys of one connection. An edge asks once an answer."""
+"""Rate limit of one key, average and burst; without keys, of one connection. An edge asks once per answer."""
 MOST_ASKERS = 10_000
 _UNFINISHED_BYTES = 16 * MOST_BYTES
 _CONNECTIONS_OF_KEY = 256
@@ -51,13 +51,13 @@ _STOP = "inproc://desk-stop"
 
 
 class DirectoryServer:
-    """Serves from its construction to close()."""
+    """Serves from construction until close()."""
 
     def __init__(self, bind: str, keys: str, log: EventLog, answer: Answer, rests: Rests) -> None:
-        """answer, rests: called in the desk's thread with the edge and, for a question, before it with whose edge it is
-        (its key's name; without keys its connection), and behind it with the rank of its class.
+        """answer, rests: called in this server's thread. rests gets the edge; answer gets the edge, its owner (the name
+        of its key; without keys its connection), the request, and the rank of its class.
 
-        Raises FleetError where the address cannot be used, VerifierError for keys that cannot.
+        Raises FleetError if the address cannot be used, VerifierError for unusable keys.
         """
         self._log = log
         self._answer = answer
@@ -93,7 +93,7 @@ class DirectoryServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return int(self.bind.rpartition(":")[2])
 
     def close(self) -> None:
@@ -145,17 +145,17 @@ class DirectoryServer:
         if not self._bucket(owner).take():
             self.too_fast += 1
             self._log.warning("too_fast", client="" if key is None else key.name)
-            return  # it asks again, later
+            return  # the edge asks again later
         try:
             if len(frames) != 2:
-                raise ProtocolError(f"a message comes in one frame, not in {len(frames) - 1}")
+                raise ProtocolError(f"a message must have one frame, got {len(frames) - 1}")
             message = decode_asked(frames[1])
         except ProtocolError as error:
             self.malformed += 1
             self._log.warning("malformed", reason=str(error))
             self._say(identity, Nobody(0, NOBODY_MALFORMED, str(error)[:500]))
             return
-        # An edge's number is its own business: only together with its key it is that edge.
+        # Edges choose their own numbers, so only the number together with the key identifies one.
         who = (b"" if key is None else key.name.encode() + b"\0") + message.edge
         if not isinstance(message, Ask):
             self._rests(who)
@@ -182,5 +182,5 @@ class DirectoryServer:
         self._say(identity, Nobody(0, NOBODY_KEY, text))
 
     def _say(self, identity: bytes, message: Take | Nobody) -> None:
-        with suppress(zmq.ZMQError):  # an edge that is gone, or does not read, asks again
+        with suppress(zmq.ZMQError):  # an edge that is gone or does not read will ask again
             self._router.send_multipart([identity, encode(message)], flags=zmq.DONTWAIT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with a fleet as a whole, in one line."""
+"""Errors of a fleet as a whole, in one line."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from specnav.errors import HarnessError
 
 
 class FleetError(HarnessError):
-    """Ray, a directory or a fleet that is not as it is needed; says what to do."""
+    """Ray, the directory or the fleet is not in the needed state; the message says what to do."""

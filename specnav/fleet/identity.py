@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes two replicas the same: an answer that goes on at another replica must get the same tokens.
+"""The identity of a replica: answers that move between replicas must continue with the same tokens.
 
-A model is known by its files: those with words whole, weights by samples that are spread over them, so that a hundred
-gigabytes take a second. Paths do not count: they differ from node to node.
+A model is identified by its files: text files completely, weights by samples spread over them, so that a hundred
+gigabytes take a second. Paths do not count, as they differ between nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIGEST = 12
 
 
 class Identity(Struct, frozen=True):
-    """What is compared, each as a short hash; "" where there is none. key: of the server's public key."""
+    """What is compared, each as a short hash; "" if absent. key: the server's public key."""
 
     model: str
     vocabulary: str
@@ -34,26 +34,26 @@ class Identity(Struct, frozen=True):
 
     @property
     def digest(self) -> bytes:
-        """All of it, 16 bytes."""
+        """A digest of all fields, 16 bytes."""
         parts = (self.model, self.vocabulary, self.exits, self.draft, self.settings, self.key)
         return blake2b("\n".join(parts).encode(), digest_size=16).digest()
 
 
 def differences(one: Identity, other: Identity) -> str:
-    """What `other` has differently, in words; "" for nothing."""
+    """How `other` differs, in words; "" if it does not."""
     words = {
-        "vocabulary": "another vocabulary",
-        "model": "another model",
-        "exits": "other early exits",
-        "draft": "another draft model",
-        "settings": "other settings (engine, dtype, quantize, pixels or deterministic)",
-        "key": "another server key",
+        "vocabulary": "different vocabulary",
+        "model": "different model",
+        "exits": "different early exits",
+        "draft": "different draft model",
+        "settings": "different settings (engine, dtype, quantize, pixels or deterministic)",
+        "key": "different server key",
     }
     return ", ".join(text for name, text in words.items() if getattr(one, name) != getattr(other, name))
 
 
 def identity_of(config: ServerConfig) -> Identity:
-    """Of a verifier with these settings, by what lies on this machine."""
+    """The identity of a verifier with these settings, from the files on this machine."""
     model = folder_of(config.model)
     exits = config.exits
     if not exits and model.name.endswith("-target"):
@@ -71,7 +71,7 @@ def identity_of(config: ServerConfig) -> Identity:
 
 
 def folder_of(model: str) -> Path:
-    """Where a model lies: its folder or file, or what the hub's cache has of an id."""
+    """The path of a model: its folder or file, or the hub cache's folder of an id."""
     path = Path(model)
     if path.exists():
         return path.resolve()
@@ -79,12 +79,12 @@ def folder_of(model: str) -> Path:
 
     try:
         return Path(snapshot_download(model, local_files_only=True))
-    except Exception:  # whatever it raises for what is not there: the verifier says it better
+    except Exception:  # any error about a missing model: the verifier reports it better
         return path
 
 
 def _hash_of(path: Path) -> str:
-    """Of a file, or of all files of a folder; "" where there is nothing."""
+    """Digest of a file, or of all files of a folder; "" if it does not exist."""
     if path.is_file():
         return _short(_sampled(path))
     if not path.is_dir():
@@ -97,7 +97,9 @@ def _hash_of(path: Path) -> str:
 
 
 def _sampled(file: Path) -> bytes:
-    """A digest of a file: whole if it is short or in words, otherwise of its size and of samples spread over it."""
+    """Digest of a file: of its whole content if it is short or text, otherwise of its size and of samples
+    spread over it.
+    """
     size = file.stat().st_size
     hasher = blake2b(str(size).encode(), digest_size=_DIGEST)
     whole = size <= SAMPLES * SAMPLE_BYTES or (file.suffix in _WHOLE and size <= _MOST_WHOLE_BYTES)

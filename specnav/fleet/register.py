@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the directory knows: replicas by what they report, edges by what they ask. Decides nothing itself, waits for
-nothing and takes the time as an argument; its user holds a lock.
+"""The directory's tables: replicas by their reports, edges by their requests. It starts nothing and waits for nothing;
+the time comes as an argument, and the caller holds a lock.
 
-All of it comes back by itself after a restart: replicas report twice a second, and edges say which one they have.
+After a restart the tables fill again by themselves: replicas report twice a second, and edges name their replica.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ from specnav.fleet.identity import Identity, differences
 from specnav.fleet.scaling import ReplicaLoad, State
 
 SILENT_S = 4.0
-"""A replica that has not reported for this long is not given out, unless no other is there."""
+"""A replica that has not reported for this long is not assigned, unless there is no other."""
 SETTLE_S = 3.0
-"""So long after its start a directory lets edges where they are, though it has not heard of all replicas yet."""
+"""After its start a directory leaves edges where they are for this long while it waits for all replicas' reports."""
 ACTIVE_S = 120.0
-"""An edge that has not asked for this long has no answer in progress."""
+"""An edge that has not asked for this long counts as having no answer in progress."""
 MOST_EDGES = 100_000
 MOST_OF_OWNER = 256
-"""Edges of one key, without keys of one connection: with more, the one of them goes that has not asked for longest."""
+"""Most edges of one key, or of one connection without keys; above, the one that has not asked for longest is
+dropped.
+"""
 MOST_MARKS_KEPT = 4096
 RANKS = 3
 
 
 class ReplicaReport(Struct, frozen=True):
-    """What a replica says of itself. node: "" while Ray has not placed it. address: "" while it does not serve.
-    draining: it takes no new sessions; ended: nor will it ever again. working: sessions that its engine works for.
+    """A replica's report about itself. node: "" while Ray has not placed it. address: "" while it does not serve.
+    draining: it accepts no new sessions; ended: its process has ended for good. working: sessions its engine works on.
     """
 
     name: str
@@ -60,7 +62,7 @@ class ReplicaReport(Struct, frozen=True):
 
 
 def _scope_of(who: bytes) -> bytes:
-    """The key of an edge, b"" without keys."""
+    """The key of an edge; b"" without keys."""
     return who[:-EDGE_BYTES]
 
 
@@ -70,8 +72,8 @@ def _by_rank() -> tuple[OrderedDict[bytes, float], ...]:
 
 @dataclass
 class _Replica:
-    """active: by the rank of their class, edges with an answer in progress and since when, the longest first. marks:
-    of prompts that it knows, by the key whose edges asked them: no key learns of another key's, or has them forgotten.
+    """active: edges with an answer in progress and since when, by rank of their class, oldest first. marks: of prompts
+    it knows, per key whose edges sent them, so that no key learns or evicts another key's marks.
     """
 
     report: ReplicaReport
@@ -81,14 +83,16 @@ class _Replica:
     marks: dict[bytes, OrderedDict[bytes, None]] = field(default_factory=dict)
 
     def count(self, now: float) -> list[int]:
-        """Edges with an answer in progress, by rank; those that were silent for too long are left out."""
+        """Number of edges with an answer in progress, by rank; drops edges that were silent for too long."""
         for edges in self.active:
             while edges and now - next(iter(edges.values())) > ACTIVE_S:
                 edges.popitem(last=False)
         return [len(edges) for edges in self.active]
 
     def remember(self, scope: bytes, marks: Iterable[bytes]) -> None:
-        """Edges of a key ask this here; of too many marks the oldest goes of the key that has most."""
+        """Add prompt marks of a key's edges; above the limit the oldest mark of the key with the most marks is
+        dropped.
+        """
         mine = self.marks.setdefault(scope, OrderedDict())
         for mark in marks:
             mine[mark] = None
@@ -100,16 +104,16 @@ class _Replica:
                 del self.marks[greatest]
 
     def leaves(self, who: bytes) -> None:
-        """An edge has no answer in progress here."""
+        """An edge no longer has an answer in progress here."""
         for edges in self.active:
             edges.pop(who, None)
 
 
 class Register:
-    """The tables, and what an edge is answered."""
+    """The tables, and the answers to edges."""
 
     def __init__(self, now: float, identities: dict[int, Identity] | None = None) -> None:
-        """identities: of generations, as far as they are known already."""
+        """identities: by generation, as far as known."""
         self.identities = dict(identities or {})
         self.asks = self.moves = self.nobody = 0
         self.draining: set[str] = set()
@@ -121,11 +125,11 @@ class Register:
         self._owner_of: dict[bytes, bytes] = {}
 
     def expect(self, replicas: int) -> None:
-        """How many replicas there were before: until they have reported, edges stay where they are."""
+        """Number of earlier replicas: until they have reported, edges stay where they are."""
         self._expected = replicas
 
     def report(self, report: ReplicaReport, now: float) -> None:
-        """A replica says how it is. The first one of a generation that serves says what all of it are to be."""
+        """Store a replica's report. The first serving replica of a generation sets the identity for all others."""
         known = self._replicas.get(report.name)
         if known is None:
             self._replicas[report.name] = _Replica(report, now)
@@ -137,18 +141,18 @@ class Register:
             self.identities.setdefault(report.generation, report.identity)
 
     def forget(self, name: str) -> None:
-        """A replica is gone for good."""
+        """Remove a replica for good."""
         gone = self._replicas.pop(name, None)
         for edge in gone.edges if gone else ():
             self._edges[edge] = ""
         self.draining.discard(name)
 
     def reports(self) -> list[ReplicaReport]:
-        """The last one of each replica."""
+        """The last report of each replica."""
         return [one.report for one in self._replicas.values()]
 
     def state(self, name: str, now: float) -> State:
-        """Of a replica, as it counts for edges and for scaling."""
+        """The state of a replica, as it counts for edges and for scaling."""
         replica = self._replicas[name]
         report = replica.report
         if name in self.draining or report.draining:
@@ -158,7 +162,7 @@ class Register:
         return "left_out" if self.left_out(report) else "ready"
 
     def left_out(self, report: ReplicaReport) -> str:
-        """Why a replica that serves is not given out: how it differs from the others of its generation; "" if not."""
+        """How a serving replica differs from its generation, so that it is not assigned; "" if it does not differ."""
         wanted = self.identities.get(report.generation)
         if wanted is None or report.identity is None:
             return ""
@@ -172,33 +176,35 @@ class Register:
         ]
 
     def active(self, now: float) -> int:
-        """Edges with an answer in progress."""
+        """Number of edges with an answer in progress."""
         return sum(sum(one.count(now)) for one in self._replicas.values())
 
     def working(self, now: float) -> int:
-        """Sessions that the engines of all replicas work for, as they report it: what edges claim starts no replica."""
+        """Sessions that all replicas' engines report to work on. Edges' own claims do not count, so they start
+        no replicas.
+        """
         return sum(
             one.report.working for one in self._replicas.values() if now - one.heard <= SILENT_S and one.report.address
         )
 
     def edges_of(self, name: str, now: float) -> tuple[int, int]:
-        """Edges that have a replica, and how many of them have an answer in progress."""
+        """Number of edges assigned to a replica, and how many of them have an answer in progress."""
         replica = self._replicas[name]
         return len(replica.edges), sum(replica.count(now))
 
     @property
     def edges(self) -> int:
-        """Edges that are known."""
+        """Number of known edges."""
         return len(self._edges)
 
     def settled(self, now: float) -> bool:
-        """Whether the previous replicas a restart have reported, or have had the time to."""
+        """Whether all replicas from before a restart have reported, or have had the time to."""
         heard = sum(bool(one.report.node) for one in self._replicas.values())
         return now - self._began >= SETTLE_S or heard >= self._expected
 
     def answer(self, who: bytes, owner: bytes, ask: Ask, rank: int, now: float) -> Take | Nobody:
-        """Which replica an edge is to use. who: the edge, with whose key it has; owner: the key, or without one the
-        connection. rank: of its class, 0 comes first.
+        """Assign a replica to an edge. who: the edge, including its key; owner: its key, or its connection without
+        keys. rank: of its class, 0 comes first.
         """
         self.asks += 1
         self._know(who, owner)
@@ -216,7 +222,7 @@ class Register:
         if not best:
             self.nobody += 1
             if ask.same and ready:
-                text = "the model that began this answer is not served any more: ask again from the beginning"
+                text = "the model that began this answer is no longer served: ask again from the beginning"
                 return Nobody(ask.number, NOBODY_SAME, text)
             return Nobody(ask.number, NOBODY_READY, f"none of its {len(self._replicas)} replicas is ready: try again")
         self.moves += bool(ask.at) and best[0] != ask.at
@@ -224,9 +230,10 @@ class Register:
         return Take(ask.number, best[0], wanted, best[1 : MOST_OTHERS + 1])
 
     def _usable(self, now: float) -> dict[str, _Replica]:
-        """By address, replicas that edges may be sent to: those that are ready; without any, those whose reports are
-        late. On a machine with far too much to do reports are late by seconds while verifiers serve; where one is gone
-        indeed, the edge finds that out soon enough and asks for another.
+        """Replicas to which edges can be sent, by address: the ready ones; if there are none, those with late reports.
+
+        On an overloaded machine reports are seconds late while verifiers still serve. If a replica is really gone, the
+        edge notices soon and asks for another.
         """
         served = [(self.state(name, now), one) for name, one in self._replicas.items() if one.report.address]
         ready = {one.report.address: one for state, one in served if state == "ready"}
@@ -234,13 +241,13 @@ class Register:
         return ready or {address: one for address, one in late.items() if not self.left_out(one.report)}
 
     def rest(self, who: bytes) -> None:
-        """An edge has no answer in progress any more."""
+        """An edge no longer has an answer in progress."""
         replica = self._replicas.get(self._edges.get(who, ""))
         if replica is not None:
             replica.leaves(who)
 
     def _current(self, ready: Iterable[_Replica]) -> bytes:
-        """Of the newest generation that serves."""
+        """The identity digest of the newest generation that serves."""
         newest = max(ready, key=lambda one: one.report.generation, default=None)
         identity = None if newest is None else newest.report.identity
         return b"" if identity is None else identity.digest

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A replica: a Ray actor that keeps one verifier process and tells the directory how it is, twice a second.
+"""A replica: a Ray actor that keeps one verifier process alive and reports to the directory twice a second.
 
-Edges talk to the verifier, not to the actor. Where the actor dies, its verifier ends with it, and Ray starts the actor
-again, on another node if need be.
+Edges talk to the verifier, not to the actor. If the actor dies, its verifier ends with it, and Ray restarts the actor,
+on another node if necessary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DIRECTORY = "directory"
 
 
 class Replica:
-    """One replica; `ReplicaActor` is the same as Ray has it."""
+    """One replica, as a plain class that Ray turns into an actor."""
 
     def __init__(self, namespace: str, number: int, generation: int, settings: FleetSettings) -> None:
         """Start the verifier; returns before it serves."""
@@ -40,13 +40,13 @@ class Replica:
         try:
             self._config = settings.config(settings.host(node))
             self._child = VerifierChild(self._config, self._changed.set)
-        except VerifierError as error:  # of this node alone, so the others go on
+        except VerifierError as error:  # a problem of this node only: the other replicas go on
             self._trouble = str(error)
         self._thread = threading.Thread(target=self._tell, name="reports", daemon=True)
         self._thread.start()
 
     def report(self) -> ReplicaReport:
-        """How it is now."""
+        """The current report."""
         child = self._child
         if child is None:
             return ReplicaReport(*self._about, draining=self._drained, ended=self._drained, trouble=self._trouble)
@@ -57,14 +57,14 @@ class Replica:
         return ReplicaReport(*self._about, ready, child.metrics, self._identity, *going, trouble, working)
 
     def drain(self) -> None:
-        """Take no new sessions and end with the last one."""
+        """Accept no new sessions, and end after the last one."""
         self._drained = True
         if self._child is not None:
             self._child.drain()
         self._changed.set()
 
     def pid(self) -> int:
-        """Of the actor's own process."""
+        """Process id of the actor."""
         return os.getpid()
 
     def _tell(self) -> None:
@@ -81,33 +81,33 @@ class Replica:
                 if pending:
                     done, _ = ray.wait(pending, timeout=0)
                     if not done:
-                        continue  # it is away: one report waits for it, not hundreds
+                        continue  # the directory is away: keep only one report waiting
                     ray.get(done)
                 pending = [directory.report.remote(self.report())]
-            except Exception:  # a directory that is gone for a while, in whatever words Ray has for it
+            except Exception:  # any error of Ray about a directory that is temporarily gone
                 directory, pending = None, []
 
     def _look_at_model(self) -> None:
         try:
             self._identity = identity_of(self._config)
-        except Exception as error:  # one replica's trouble, shown in the status
-            self._trouble = f"what it serves cannot be looked at ({error})"
+        except Exception as error:  # this replica's problem, shown in the status
+            self._trouble = f"its model cannot be identified ({error})"
 
 
 def node_address() -> str:
-    """Of the node that this process is on, as the cluster knows it: where others reach it."""
+    """Address of this process's node in the cluster, at which others reach it."""
     here = ray.get_runtime_context().get_node_id()
     found = (node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == here)
     return str(next(found, ray.util.get_node_ip_address()))
 
 
 def replica_name(number: int) -> str:
-    """Under which Ray and people know a replica."""
+    """The name of a replica in Ray and in the status."""
     return f"replica-{number}"
 
 
 def start_replica(namespace: str, number: int, generation: int, settings: FleetSettings) -> Any:
-    """A new replica where Ray finds room, spread over the nodes; a detached actor. Raises what Ray raises."""
+    """Start a replica on a node with room, spread over the nodes, as a detached actor. Raises what Ray raises."""
     place = settings.place
     actor = ray.remote(Replica)
     return actor.options(
@@ -123,7 +123,7 @@ def start_replica(namespace: str, number: int, generation: int, settings: FleetS
 
 
 def find_replica(namespace: str, name: str) -> Any | None:
-    """The actor of a replica, or None where there is none."""
+    """The actor of a replica, or None."""
     try:
         return ray.get_actor(name, namespace)
     except ValueError:

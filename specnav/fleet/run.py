@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of `specnav fleet`: each reaches Ray, asks or tells the directory, and says the result."""
+"""The commands of `specnav fleet`: each connects to Ray, calls the directory, and prints the result."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _LOOK_S = 0.3
 
 
 def run_up(config: UpConfig) -> int:
-    """Bring a fleet up; returns once it serves, and leaves it running. Raises FleetError, UsageError, VerifierError."""
+    """Start a fleet; returns once it serves, and leaves it running. Raises FleetError, UsageError, VerifierError."""
     bounds = read_bounds(config.replicas)
     server = server_of(config)
     check_ray()
@@ -80,17 +80,17 @@ def run_up(config: UpConfig) -> int:
 
 
 def server_of(config: UpConfig) -> dict[str, Any]:
-    """Settings of a replica's verifier by name, without where it listens."""
+    """Settings of a replica's verifier by name, without its addresses."""
     return for_replicas(as_kept(serve_settings(config.file, {**config.server, "pair": config.pair})))
 
 
 def as_kept(settings: ServerConfig) -> dict[str, Any]:
-    """By name, as JSON can hold it: a time by rows as text."""
+    """Settings by name in JSON types: times by rows become text."""
     return {name: str(one) if isinstance(one, RowMs) else one for name, one in asdict(settings).items()}
 
 
 def for_replicas(server: Mapping[str, Any]) -> dict[str, Any]:
-    """Without where it listens, and with whole paths: a replica's working directory is another one."""
+    """Drop the addresses and make paths absolute, because a replica has another working directory."""
     given = {name: value for name, value in server.items() if name not in ("bind", "metrics")}
     for name in ("model", "draft_model", "exits", "keys"):
         if given.get(name) and (path := Path(given[name]).expanduser()).exists():
@@ -148,7 +148,7 @@ def _up(
     try:
         status = wait_settled(ray, actor, config.wait_s, console, "replicas")
         if not status.count("ready"):
-            why = status.troubles[0] if status.troubles else "none has come up yet: is there room for them?"
+            why = status.troubles[0] if status.troubles else "none has started yet: is there room for them?"
             raise FleetError(f"no replica serves after {config.wait_s:g} s; {why}")
     except BaseException:
         end_fleet(ray, actor, config.state)
@@ -165,7 +165,7 @@ def _up(
 
 
 def start_directory(ray: Any, state: Path, first: FleetState, metrics: str) -> Any:
-    """The actor, on this node, where its address stays the same. Raises FleetError."""
+    """Start the directory's actor on this node, so that its address stays the same. Raises FleetError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from specnav.fleet.directory import Directory, as_fleet_error
@@ -185,7 +185,7 @@ def start_directory(ray: Any, state: Path, first: FleetState, metrics: str) -> A
     )
     try:
         ray.get(actor.status.remote(), timeout=CALL_S)
-    except Exception as error:  # a port that is taken, keys that cannot be read: Ray would try for ever
+    except Exception as error:  # a port in use or unreadable keys: Ray would retry forever
         ray.kill(actor, no_restart=True)
         forget_kept(state)
         raise as_fleet_error(error) from error
@@ -193,7 +193,7 @@ def start_directory(ray: Any, state: Path, first: FleetState, metrics: str) -> A
 
 
 def run_status(where: Where, as_json: bool) -> int:
-    """Show how the fleet is. Exit code 1 where fewer replicas serve than are wanted."""
+    """Print the fleet's status. Returns 1 if fewer replicas serve than are wanted, else 0."""
     with _directory(where.ray, where.state) as (ray, actor):
         status = ray.get(actor.status.remote(), timeout=CALL_S)
     if as_json:
@@ -204,7 +204,7 @@ def run_status(where: Where, as_json: bool) -> int:
 
 
 def run_scale(config: ScaleConfig) -> int:
-    """Another number of replicas; returns when it is so."""
+    """Change the number of replicas; returns when it is reached."""
     bounds = read_bounds(config.replicas)
     console = Console(stderr=True)
     with _directory(config.ray, config.state) as (ray, actor):
@@ -214,7 +214,7 @@ def run_scale(config: ScaleConfig) -> int:
 
 
 def run_upgrade(config: UpgradeConfig) -> int:
-    """Replace all replicas, one after another; returns when it is done."""
+    """Replace all replicas one by one; returns when done."""
     console = Console(stderr=True)
     with _directory(config.ray, config.state) as (ray, actor):
         from specnav.fleet.replica import node_address
@@ -243,7 +243,7 @@ def changed_server(before: Mapping[str, Any], config: UpgradeConfig) -> dict[str
 
 
 def run_down(where: Where) -> int:
-    """End the fleet, and the cluster if it was started for it."""
+    """End the fleet, and the Ray cluster if it was started for it."""
     state = where.state
     here = read_here(state)
     with _directory(where.ray, where.state) as (ray, actor):
@@ -264,7 +264,7 @@ def end_fleet(ray: Any, actor: Any, state: Path) -> None:
 
 
 def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: str) -> FleetStatus:
-    """Until as many replicas serve as are wanted, or for this long, or until the others are known to be in trouble."""
+    """Wait until the wanted replicas serve, until wait_s has passed, or until the remaining replicas have failed."""
     until = time.monotonic() + wait_s
     told: set[str] = set()
     with console.status("") as line:
@@ -280,12 +280,12 @@ def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: st
                     say(console, trouble)
             waiting = status.count("starting") + status.count("draining")
             if not waiting and status.count("failed") + status.count("left_out"):
-                return status  # what is left to come does not come
+                return status  # the remaining replicas will not start
             time.sleep(_LOOK_S)
 
 
 def find_directory(ray: Any) -> Any | None:
-    """The actor of a fleet that runs, or None."""
+    """The directory's actor of a running fleet, or None."""
     try:
         return ray.get_actor(DIRECTORY, NAMESPACE)
     except ValueError:
@@ -293,7 +293,7 @@ def find_directory(ray: Any) -> Any | None:
 
 
 def show(status: FleetStatus) -> None:
-    """A table of the replicas."""
+    """Print a table of the replicas."""
     title = (
         f"{status.address}  ·  {status.count('ready')} of {status.wanted} ({status.bounds}) replicas serve"
     )
@@ -324,7 +324,7 @@ def _directory(ray_address: str, state: Path) -> Iterator[tuple[Any, Any]]:
     address = running_here() if ray_address == AUTO else ray_address
     if here is None and not address:
         raise UsageError(
-            "no Ray cluster runs on this machine: specnav fleet up starts one; else name it with --ray"
+            "no Ray cluster runs on this machine: specnav fleet up starts one; otherwise give its address with --ray"
         )
     ray = reach(address if here is None else here.ray)
     try:

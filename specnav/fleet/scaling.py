@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many replicas are wanted, and what is to be done next so that there are as many, all of one generation.
+"""How many replicas are wanted, and the next step towards that number in one generation.
 
-Level-triggered: each step looks at what is there, not at what was done before, so that a directory that was killed in
-the middle of an upgrade goes on with it. Pure, except for the memory of how long there was much or little to do.
+Level-triggered: each step looks at the current state, not at earlier steps, so that a directory that was killed during
+an upgrade continues it. Pure, except for the memory of how long the load has been high or low.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ State = Literal["starting", "ready", "draining", "failed", "left_out"]
 
 @dataclass(frozen=True)
 class ReplicaLoad:
-    """A replica as the fleet sees it. number: in its name; larger ones are younger. active: answers in progress."""
+    """A replica as the fleet sees it. number: part of its name; larger ones are younger. active: answers in
+    progress.
+    """
 
     number: int
     generation: int
@@ -29,14 +31,14 @@ class ReplicaLoad:
 
 @dataclass(frozen=True)
 class ScalingStep:
-    """What to do now: start this many of this generation, drain these, by number."""
+    """What to do now: number of replicas to start, and numbers of replicas to drain."""
 
     start: int = 0
     drain: tuple[int, ...] = ()
 
 
 def next_step(seen: Sequence[ReplicaLoad], wanted: int, generation: int, surge: bool) -> ScalingStep:
-    """Towards `wanted` replicas of this generation, one replaced after another."""
+    """The next step towards `wanted` replicas of this generation, replacing old ones one by one."""
     new = [one for one in seen if one.generation == generation and one.state != "draining"]
     old = [one for one in seen if one.generation != generation and one.state != "draining"]
     draining = [one for one in seen if one.state == "draining"]
@@ -45,14 +47,14 @@ def next_step(seen: Sequence[ReplicaLoad], wanted: int, generation: int, surge: 
         missing = wanted - len(new)
         if missing >= 0:
             return ScalingStep(start=missing)
-        # Who serves least goes first: what has not come up, then the idle, of these the youngest.
+        # Drain the least useful first: those not serving, then the least busy, then the youngest.
         order = sorted(new, key=lambda one: (one.state == "ready", one.active, -one.number))
         return ScalingStep(drain=tuple(one.number for one in order[:-missing]))
     if any(one.state not in ("ready", "failed", "left_out") for one in new) or draining:
-        return ScalingStep()  # one after another
+        return ScalingStep()  # one at a time
     stuck = len(new) - len(serving)
     if stuck:
-        return ScalingStep()  # the new ones do not come up: the old ones stay
+        return ScalingStep()  # new replicas fail to start: keep the old ones
     if len(new) + len(old) > wanted or (not surge and len(new) + len(old) >= wanted):
         if surge and not serving:
             return ScalingStep()
@@ -62,7 +64,7 @@ def next_step(seen: Sequence[ReplicaLoad], wanted: int, generation: int, surge: 
 
 
 class Scaler:
-    """Remembers since when there has been too much to do, or too little."""
+    """Remembers since when the load has been too high or too low."""
 
     def __init__(self, scaling: Scaling) -> None:
         self._scaling = scaling
@@ -70,7 +72,7 @@ class Scaler:
         self._idle_since: float | None = None
 
     def wanted(self, now: float, wanted: int, working: int, bounds: ReplicaBounds) -> int:
-        """How many replicas are wanted from now on. wanted: so far; working: sessions that replicas work for."""
+        """Replicas wanted from now on. wanted: until now; working: sessions that the replicas work on."""
         scaling = self._scaling
         needed = max(bounds.least, min(bounds.most, ceil(working / scaling.edges)))
         wanted = max(bounds.least, min(bounds.most, wanted))

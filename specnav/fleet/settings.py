@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a fleet; checked before Ray is reached."""
+"""The settings of a fleet, checked before Ray is contacted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RANGE = re.compile(r"(\d+)(?::(\d+))?")
 
 
 class ReplicaBounds(Struct, frozen=True):
-    """How many replicas: as many as are wanted lies between the two."""
+    """Bounds on the number of replicas."""
 
     least: int
     most: int
@@ -50,7 +50,7 @@ def read_bounds(text: str) -> ReplicaBounds:
 
 
 class ReplicaPlacement(Struct, frozen=True):
-    """What Ray is to find for one replica. resource: a custom resource of the nodes that may take one; "" for any."""
+    """What Ray reserves for one replica. resource: custom resource of the nodes that may run one; "" for any node."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -58,23 +58,23 @@ class ReplicaPlacement(Struct, frozen=True):
 
 
 def gpus_of_replica(asked: float | None, shared: int, there: Sequence[float]) -> float:
-    """What Ray sets aside for one. asked: by a person, None for nobody. shared: GPUs that its model is spread over.
-    there: of each node. Raises FleetError where no node has as many.
+    """GPUs that Ray reserves for a replica. asked: the user's setting, None if not set. shared: GPUs that its model is
+    split over. there: GPUs of each node. Raises FleetError if no node has enough.
     """
     if asked is not None:
-        return asked  # nodes may be still to come
+        return asked  # nodes may join later
     most = max(there, default=0.0)
     if 0 < most < shared:
         raise FleetError(
-            f"{shared} GPUs are to share a replica's model and no node of the cluster has more than {most:g}: "
-            "take fewer with --tensor-parallel"
+            f"a replica's model is split over {shared} GPUs, but no node of the cluster has more than {most:g}: "
+            "use fewer with --tensor-parallel"
         )
     return float(shared) if most else 0.0
 
 
 class Scaling(Struct, frozen=True):
-    """When the number of replicas changes by itself. edges: sessions that one replica is to work for on
-    average. busy_s, idle_s: how long there must have been more, or few enough for one less.
+    """When the number of replicas changes by itself. edges: sessions per replica on average. busy_s, idle_s: how long
+    more replicas, or one less, must have been needed.
     """
 
     edges: float = 8.0
@@ -91,13 +91,13 @@ REPLICA_PAIR = (
 
 @dataclass(frozen=True)
 class Where:
-    """Of a fleet that is up."""
+    """Where a running fleet is found."""
 
     ray: str = setting(
-        "auto", "The Ray cluster; auto: this machine's, or a new one here.", metavar="auto|HOST:PORT"
+        "auto", "Address of the Ray cluster; auto: this machine's, or a new one here.", metavar="auto|HOST:PORT"
     )
-    state: Path = setting(STATE, "Where the directory keeps what must last.", metavar="FOLDER")
-    wait_s: float = setting(600.0, "Wait this long at most for replicas.", 1, 86_400, unit="s", flags=("--wait",))
+    state: Path = setting(STATE, "Folder for the directory's persistent state.", metavar="FOLDER")
+    wait_s: float = setting(600.0, "Longest wait for replicas.", 1, 86_400, unit="s", flags=("--wait",))
 
     def __post_init__(self) -> None:
         check_settings(self, FleetError)
@@ -105,31 +105,31 @@ class Where:
 
 @dataclass(frozen=True)
 class UpConfig:
-    """The settings of `fleet up`. server: settings of the replicas' verifiers by name, over those of the file."""
+    """Settings of `fleet up`. server: verifier settings by name, which override those of the file."""
 
     server: Mapping[str, Any]
-    file: Path | None = setting(None, "YAML of verifier settings.", metavar="FILE", flags=("--config",))
+    file: Path | None = setting(None, "YAML file of verifier settings.", metavar="FILE", flags=("--config",))
     pair: str | None = same_as(EdgeSettings, "pair", help=REPLICA_PAIR)
     ray: str = same_as(Where, "ray")
     replicas: str = setting(
-        "1", "Verifiers; with two numbers the fleet scales by itself.", metavar="N|LEAST:MOST"
+        "1", "Number of verifiers; with two numbers the fleet scales automatically.", metavar="N|LEAST:MOST"
     )
-    port: int = setting(DIRECTORY_PORT, "Where edges ask the directory; 0 takes a free one.", 0, 65_535)
-    cpus: float = setting(ReplicaPlacement().cpus, "CPUs that Ray sets aside for a replica.", 0, 1024)
+    port: int = setting(DIRECTORY_PORT, "Port of the directory for edges; 0 takes a free one.", 0, 65_535)
+    cpus: float = setting(ReplicaPlacement().cpus, "CPUs that Ray reserves for a replica.", 0, 1024)
     gpus: float | None = setting(
-        None, "GPUs of a replica.", 0, 64, shown="one, or --tensor-parallel, where there are any"
+        None, "GPUs of a replica.", 0, 64, shown="one, or --tensor-parallel, if there are any"
     )
     resource: str = setting(
-        "", "Only on nodes with this Ray resource; a replica takes one of it.", metavar="NAME"
+        "", "Run replicas only on nodes with this Ray resource; each takes one unit of it.", metavar="NAME"
     )
     edges_per_replica: float = setting(
-        Scaling().edges, "Answers at a time that one replica is to have, to scale by.", 0.1, 10_000
+        Scaling().edges, "Answers at a time per replica at which the fleet scales.", 0.1, 10_000
     )
     idle_s: float = setting(
-        Scaling().idle_s, "With less to do for this long, one replica goes.", 0, 86_400, unit="s", flags=("--idle",)
+        Scaling().idle_s, "Remove one replica after this long with less load.", 0, 86_400, unit="s", flags=("--idle",)
     )
-    surge: bool = setting(True, "Upgrades start a new replica before an old one goes.")
-    metrics: str = setting("", "The directory's /metrics, and /targets of all replicas.", metavar="HOST:PORT")
+    surge: bool = setting(True, "Upgrades start a new replica before removing an old one.")
+    metrics: str = setting("", "Serve the directory's /metrics, and /targets of all replicas.", metavar="HOST:PORT")
     wait_s: float = same_as(Where, "wait_s")
     state: Path = same_as(Where, "state")
 
@@ -139,14 +139,14 @@ class UpConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleConfig(Where):
-    """The settings of `fleet scale`."""
+    """Settings of `fleet scale`."""
 
-    replicas: str = same_as(UpConfig, "replicas", help="Verifiers.", default=REQUIRED, positional=True)
+    replicas: str = same_as(UpConfig, "replicas", help="Number of verifiers.", default=REQUIRED, positional=True)
 
 
 @dataclass(frozen=True)
 class UpgradeConfig:
-    """The settings of `fleet upgrade`. server: settings that are to be different, by name. surge: None as before."""
+    """Settings of `fleet upgrade`. server: changed verifier settings, by name. surge: None: unchanged."""
 
     server: Mapping[str, Any]
     file: Path | None = same_as(UpConfig, "file")
@@ -161,11 +161,11 @@ class UpgradeConfig:
 
 
 class FleetSettings(Struct, frozen=True):
-    """One generation of a fleet. server: settings of cloud_verifier.ServerConfig by name, except for where it listens.
+    """One generation of a fleet. server: settings of cloud_verifier.ServerConfig by name, without addresses.
 
-    surge: an upgrade starts a new replica before it drains an old one; False: where there is room for no more.
-    metrics_outside: what replicas serve for Prometheus, each on a free port, is reached by other machines, too. home:
-    the address of a machine on which all is served on loopback, as nothing else is to reach it; "" for none.
+    surge: upgrades start a new replica before draining an old one; False: if there is no room for that.
+    metrics_outside: the replicas' Prometheus endpoints, each on a free port, are reachable from other machines. home:
+    address of a machine on which everything is served on loopback, so that nothing else can reach it; "" for none.
     """
 
     server: dict[str, Any]
@@ -177,27 +177,27 @@ class FleetSettings(Struct, frozen=True):
     home: str = ""
 
     def host(self, node: str) -> str:
-        """Where what runs on a node listens."""
+        """The host on which a node's processes listen."""
         return "127.0.0.1" if node == self.home else node
 
     def config(self, host: str) -> ServerConfig:
-        """Of a replica on a host. Raises VerifierError, for a host that others reach without keys, too."""
+        """The settings of a replica on a host. Raises VerifierError, also for a host that is open without keys."""
         metrics = f"{host if self.metrics_outside else '127.0.0.1'}:0"
         return ServerConfig(**{**self.server, "bind": f"tcp://{host}:0", "metrics": metrics})
 
     @property
     def keys(self) -> str:
-        """Folder of keys, "" without."""
+        """Folder of keys, "" without keys."""
         return str(self.server.get("keys", ""))
 
 
 def check_fleet(settings: FleetSettings, host: str) -> None:
-    """Raise FleetError for what no replica could be started with. host: of a node where replicas may be."""
+    """Raise FleetError for settings with which no replica can start. host: of a node that may run replicas."""
     place = settings.place
     shared = settings.server.get("tensor_parallel", 1)
     if 0 < place.gpus < shared:
         raise FleetError(
-            f"{shared} GPUs are to share a replica's model and Ray sets aside {place.gpus:g}: leave --gpus out"
+            f"a replica's model is split over {shared} GPUs, but Ray reserves {place.gpus:g}: leave --gpus out"
         )
     try:
         settings.config(host)
@@ -208,5 +208,5 @@ def check_fleet(settings: FleetSettings, host: str) -> None:
 
 
 def directory_bind(host: str, port: int) -> str:
-    """Where a directory listens: on its own machine, or on all addresses of one that others reach."""
+    """Where a directory listens: on loopback, or on all addresses of a machine that others reach."""
     return f"tcp://{host if is_loopback(f'tcp://{host}:0') else '0.0.0.0'}:{port}"

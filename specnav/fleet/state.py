@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a directory must know after a restart: one small file, written whole or not at all.
+"""A directory's persistent state: one small file, written whole or not at all.
 
-Not in Ray's own store, which is a private interface and goes with the head's memory; a file also outlives the cluster.
-Edges, load and addresses are not kept: replicas and edges say them again within a second.
+Ray's own store is not used: it is a private interface and is lost with the head node's memory; a file also outlives the
+cluster. Edges, load and addresses are not saved: replicas and edges report them again within a second.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MOST_BYTES = 1 << 20
 
 
 class FleetState(Struct, frozen=True):
-    """fleet: a number of this fleet's own, from its `up` to its `down`. settings: of the generation that is wanted.
-    wanted: replicas. last: the highest number that a replica was given. replicas: that were started and not ended, and
-    the generation of each. port: where the directory listens. identities: of generations.
+    """fleet: unique number of this fleet, from `up` to `down`. settings: of the wanted generation. wanted: replicas.
+    last: highest replica number so far. replicas: generation of each replica that was started and not ended. port: of
+    the directory. identities: by generation.
     """
 
     fleet: str
@@ -41,7 +41,7 @@ class FleetState(Struct, frozen=True):
 
 
 def read_kept(folder: Path) -> FleetState | None:
-    """What an earlier directory has left, or None. Raises FleetError for a file that is something else."""
+    """The state of an earlier directory, or None. Raises FleetError for an invalid file."""
     path = folder / STATE_FILE
     try:
         kept = msgspec.json.decode(read_file(path, _MOST_BYTES), type=FleetState)
@@ -50,24 +50,24 @@ def read_kept(folder: Path) -> FleetState | None:
     except (OSError, msgspec.MsgspecError, ValueError) as error:
         raise FleetError(f"{path} is not a fleet state ({error}): move it away, or give another --state") from error
     if kept.schema != 1:
-        raise FleetError(f"{path} is of another release of specnav: end that fleet first, or give another --state")
+        raise FleetError(f"{path} is from another specnav release: end that fleet first, or give another --state")
     return kept
 
 
 def write_kept(folder: Path, kept: FleetState) -> None:
-    """Keep it. Raises FleetError."""
+    """Save the state. Raises FleetError."""
     keep(folder, STATE_FILE, pretty_json(kept))
 
 
 def keep(folder: Path, name: str, data: bytes) -> None:
-    """Write a file of the fleet, whole or not at all, for its owner alone. Raises FleetError."""
+    """Write a file of the fleet atomically, readable only by its owner. Raises FleetError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_private(folder / name, data)
     except OSError as error:
-        raise FleetError(f"cannot keep the fleet's state in {folder}: {error.strerror}") from error
+        raise FleetError(f"cannot save the fleet's state in {folder}: {error.strerror}") from error
 
 
 def forget_kept(folder: Path) -> None:
-    """The fleet is down: nothing is taken up again."""
+    """Delete the state of a fleet that is down."""
     (folder / STATE_FILE).unlink(missing_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a fleet is, for people and for Prometheus."""
+"""The status of a fleet, for people and for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ STATES: tuple[State, ...] = ("ready", "starting", "draining", "failed", "left_ou
 
 
 class ReplicaStatus(Struct, frozen=True):
-    """One replica. words: what is wrong with it; "" for nothing. edges: that have it; active: with an answer now."""
+    """One replica. words: its problem, "" if none. edges: assigned to it; active: of these, with an answer in
+    progress.
+    """
 
     report: ReplicaReport
     state: State
@@ -26,10 +28,10 @@ class ReplicaStatus(Struct, frozen=True):
 
 
 class FleetStatus(Struct, frozen=True):
-    """A fleet. address: for --connect. wanted, bounds: replicas. asks, moves, nobody, malformed: since the directory's
-    last start: questions, edges that were given another replica, questions without one, messages that were none.
-    too_fast: questions over a key's rate; connections_cut: that were shut down or put off. working: sessions that the
-    replicas' engines work for.
+    """A fleet. address: for --connect. wanted, bounds: replicas. Counted since the directory's last start: asks
+    (requests), moves (edges that changed replica), nobody (requests without a replica), malformed (invalid messages).
+    too_fast: requests over a key's rate; connections_cut: connections closed or postponed. working: sessions that the
+    replicas' engines work on.
     """
 
     address: str
@@ -50,25 +52,25 @@ class FleetStatus(Struct, frozen=True):
     working: int = 0
 
     def count(self, state: State, generation: int = 0) -> int:
-        """Replicas in a state, of one generation or of all."""
+        """Number of replicas in a state, in one generation or in all."""
         return sum(
             one.state == state and generation in (0, one.report.generation) for one in self.replicas
         )
 
     @property
     def settled(self) -> bool:
-        """Whether as many serve as are wanted, all of one generation, and nothing else is there."""
+        """Whether exactly the wanted replicas serve, all of the current generation."""
         of_now = self.count("ready", self.generation)
         return of_now == self.wanted == len(self.replicas)
 
     @property
     def troubles(self) -> list[str]:
-        """What is wrong, a line for each replica."""
+        """Problems, one line per replica."""
         return [f"{one.report.name} on {one.report.node}: {one.words}" for one in self.replicas if one.words]
 
 
 def metrics_text(status: FleetStatus) -> bytes:
-    """For Prometheus."""
+    """The metrics in Prometheus' text format."""
     states = Counter(one.state for one in status.replicas)
     gauges = {"wanted": status.wanted, "edges": status.edges, "answers": status.active, "working": status.working}
     gauges["generation"] = status.generation
@@ -86,6 +88,6 @@ def metrics_text(status: FleetStatus) -> bytes:
 
 
 def targets_json(reports: Sequence[ReplicaReport]) -> bytes:
-    """Where Prometheus finds the replicas (its http_sd_configs)."""
+    """The replicas' metrics endpoints, for Prometheus' http_sd_configs."""
     groups = [{"targets": [one.metrics], "labels": {"replica": one.name}} for one in reports if one.metrics]
     return json.dumps(groups).encode()

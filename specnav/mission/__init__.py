@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav mission`: check a mission, carry it out, change the one under way."""
+"""`specnav mission`: checks a mission, carries it out, or changes the current one."""

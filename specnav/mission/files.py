@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Missions as given on a command line: a file, or a sentence; and how they are shown."""
+"""Reads missions from the command line, as a file or a sentence, and displays them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ MOST_BYTES = 400_000
 
 
 def text_of(given: str) -> tuple[str, MissionPlan]:
-    """The text of a mission and what it means: FILE, or a sentence. Raises UsageError with every line that is wrong."""
+    """The text of a mission and its plan, from a file or a sentence. Raises UsageError that lists every wrong
+    line.
+    """
     path = Path(given)
     try:
-        # A word with a slash is a path, though nothing is there: no instruction is one.
+        # A word with a slash is a path even if no file exists there: it cannot be an instruction.
         named = path.suffix in (".yaml", ".yml") or (os.sep in given and not any(map(str.isspace, given)))
         if named or (len(given) < 200 and path.is_file()):
             text = read_file(path, MOST_BYTES, links=True).decode("utf-8")
@@ -39,7 +41,7 @@ def text_of(given: str) -> tuple[str, MissionPlan]:
 
 
 def show(results: Mapping[str, Any], console: Console | None = None) -> None:
-    """A mission's steps as a table on stdout."""
+    """Print a mission's steps as a table on stdout."""
     table = plain_table(("step", "", "tries", "s", "m", "decisions", "how it ended"), ("", "how it ended"))
     for step in results["steps"]:
         said = " ".join(part for part in (step["code"], step["message"]) if part and part != "NONE")
@@ -51,7 +53,7 @@ def show(results: Mapping[str, Any], console: Console | None = None) -> None:
 
 
 def show_plan(results: Mapping[str, Any]) -> None:
-    """What a mission would do, as a table on stdout."""
+    """Print a mission's plan as a table on stdout."""
     table = plain_table(("step", "", "bounds", "retries", "if it fails"), ("", "bounds", "if it fails"))
     for step in results["steps"]:
         bounds = [f"{step[key]:g} {unit}" for key, unit in (("max_s", "s"), ("max_m", "m")) if step[key]]
@@ -66,5 +68,5 @@ def show_plan(results: Mapping[str, Any]) -> None:
 
 
 def write(results: Mapping[str, Any], out: Path) -> None:
-    """The results as JSON, whole or not at all."""
+    """Write the results as JSON, atomically."""
     write_bytes_atomic(out, (json.dumps(results, ensure_ascii=False, indent=2) + "\n").encode())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mission carried out by a running mission_node, as its client. Needs rclpy."""
+"""A client of a running mission_node that carries out a mission. Needs rclpy."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class MissionClient:
         watch: Callable[[], None] = lambda: None,
         wait_s: float = SERVER_S,
     ) -> dict[str, Any]:
-        """Carry out a mission; returns its results. watch: called all the time, may raise.
+        """Carry out a mission; returns its results. watch: called repeatedly, may raise.
 
-        Ctrl-C cancels: the robot stands. Raises UsageError when no node takes missions, or this one.
+        Ctrl-C cancels the mission, and the robot stops. Raises UsageError if there is no mission_node, or it refuses.
         """
         if not self._spin(self._actions.server_is_ready, wait_s):
-            raise UsageError(f"no mission_node is heard; {START}")
+            raise UsageError(f"no mission_node found; {START}")
         told = ""
 
         def on_feedback(message: Any) -> None:
@@ -63,7 +63,7 @@ class MissionClient:
 
         sent = self._actions.send_goal_async(RunMission.Goal(mission=text), feedback_callback=on_feedback)
         if not self._spin(sent.done, ANSWER_S):
-            raise UsageError("mission_node does not answer; look at its log")
+            raise UsageError("mission_node does not respond; see its log")
         handle = sent.result()
         ended = handle.get_result_async()
         try:
@@ -80,19 +80,19 @@ class MissionClient:
         return dict(json.loads(result.results))
 
     def order(self, order: str, **values: Any) -> tuple[bool, str, dict[str, Any] | None]:
-        """Give an order; returns whether it was carried out, what was said, and the mission's results."""
+        """Give an order; returns whether it was carried out, the reply, and the mission's results."""
         if not self._spin(self._change.service_is_ready, SERVER_S):
-            raise UsageError(f"no mission_node is heard; {START}")
+            raise UsageError(f"no mission_node found; {START}")
         asked = self._change.call_async(ChangeMission.Request(order=order, **values))
         if not self._spin(asked.done, ANSWER_S):
-            raise UsageError("mission_node does not answer; look at its log")
+            raise UsageError("mission_node does not respond; see its log")
         answer: Any = asked.result()
         return answer.success, answer.message, json.loads(answer.results) if answer.results else None
 
 
 @contextmanager
 def mission_client(namespace: str = "", domain: int | None = None) -> Iterator[MissionClient]:
-    """A client for as long as the block runs. Raises UsageError for a namespace that is none."""
+    """A client for the duration of the block. Raises UsageError for an invalid namespace."""
     name = checked_namespace(namespace, ())
     with own_node("specnav_mission", domain=domain, namespace=name) as (node, executor):
         yield MissionClient(node, executor)

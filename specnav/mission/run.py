@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav mission`, from its flags to the results."""
+"""`specnav mission`: from flags to the results."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ORDERS = ("pause", "resume", "skip", "cancel", "move", "append", "show")
 
 @dataclass(frozen=True)
 class CheckConfig:
-    """What `specnav mission check` is told."""
+    """Settings of `specnav mission check`."""
 
     mission: str = setting(
         REQUIRED,
-        "A mission's YAML file, or a sentence with several things to do.",
+        "A mission's YAML file, or a sentence with several instructions.",
         metavar="FILE|SENTENCE",
         positional=True,
     )
@@ -41,10 +41,10 @@ class CheckConfig:
 
 @dataclass(frozen=True)
 class MissionConfig:
-    """What `specnav mission run` is told."""
+    """Settings of `specnav mission run`."""
 
     mission: str = same_as(CheckConfig, "mission")
-    demo: bool = setting(False, "In the simulator, all processes on this machine (no robot needed).")
+    demo: bool = setting(False, "Run in the simulator, with all processes on this machine (no robot needed).")
     seed: int = same_as(
         GenerationOptions, "seed", high=2**31 - 1, help="With --demo: seed of the simulated room."
     )
@@ -59,17 +59,17 @@ class MissionConfig:
 
 @dataclass(frozen=True)
 class OrderConfig:
-    """What `specnav mission order` is told."""
+    """Settings of `specnav mission order`."""
 
     what: str = setting(REQUIRED, f"{', '.join(ORDERS[:-1])} or {ORDERS[-1]}.", positional=True)
     namespace: str = same_as(MissionConfig, "namespace")
-    step: int = setting(0, "With move: the step's number.", 0)
-    place: int = setting(0, "With move: where in the list, from 1.", 0)
-    steps: str = setting("", "With append: what is added.", metavar="FILE|SENTENCE")
+    step: int = setting(0, "With move: number of the step.", 0)
+    place: int = setting(0, "With move: new position in the list, from 1.", 0)
+    steps: str = setting("", "With append: the steps to add.", metavar="FILE|SENTENCE")
 
 
 def _read(given: str) -> tuple[str, MissionPlan]:
-    """The mission; every line that is wrong is said. Raises UsageError."""
+    """Read a mission; every wrong line is printed. Raises UsageError."""
     try:
         return text_of(given)
     except MissionError as error:
@@ -80,7 +80,7 @@ def _read(given: str) -> tuple[str, MissionPlan]:
 
 
 def check_mission(config: CheckConfig) -> int:
-    """Show what a mission would do, or what is wrong with it. Raises UsageError."""
+    """Print what a mission would do, or what is wrong with it. Raises UsageError."""
     _, plan = _read(config.mission)
     results = json.loads(plan_json(plan))
     if config.json:
@@ -102,7 +102,9 @@ def _finish(results: dict[str, Any], out: Path | None) -> int:
 
 
 def run_live(config: MissionConfig) -> int:
-    """Carry out a mission on a live robot; 0, or 1 when a step failed. Raises UsageError; Ctrl-C: the robot stands."""
+    """Carry out a mission on a live robot; returns 0, or 1 if a step failed. Ctrl-C stops the robot. Raises
+    UsageError.
+    """
     text, plan = _read(config.mission)
     with needs_ros(*CARRYING_OUT):
         from specnav.mission.live import mission_client
@@ -116,7 +118,7 @@ def run_live(config: MissionConfig) -> int:
 
 
 def run_in_demo(asked: MissionConfig) -> int:
-    """Carry out a mission in the simulator, all processes on this machine; 0, or 1 when a step failed."""
+    """Carry out a mission in the simulator, with all processes on this machine; returns 0, or 1 if a step failed."""
     text, plan = _read(asked.mission)
     with needs_ros(*CARRYING_OUT):
         from specnav.demo.stage import open_stage
@@ -149,7 +151,7 @@ def run_in_demo(asked: MissionConfig) -> int:
 
 
 def give_order(config: OrderConfig) -> int:
-    """Give an order about the mission under way; 0, or 1 when it was refused. Raises UsageError."""
+    """Give an order about the current mission; returns 0. Raises UsageError if it is refused."""
     what = config.what
     if what not in ORDERS:
         raise UsageError(f"order {what!r} is unknown; choose {', '.join(ORDERS)}")

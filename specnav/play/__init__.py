@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav play`: messages of a bag published again, byte for byte, at its own speed.
+"""`specnav play`: publishes messages of a bag again, byte for byte, at the bag's own speed.
 
-`choice` says what is played and `pace` when, both without ROS; `live` publishes. What could move a robot is played
-only when it is named.
+`choice` selects topics and `pace` the times, both without ROS; `live` publishes. Topics that could move a robot are
+played only if named.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which topics of a bag are played: unless others are named, what a robot's nodes hear, never what tells it to move."""
+"""Chooses the topics to play: the named ones, otherwise the inputs of a robot's nodes, but never commands to move."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CLOCK = "/clock"
 
 @dataclass(frozen=True)
 class PlayedTopic:
-    """A topic that is played, and the name it is published under."""
+    """A topic to play, and the name under which it is published."""
 
     topic: BagTopic
     name: str
 
 
 def is_heard(topic: BagTopic) -> bool:
-    """Whether a topic is played unless others are named."""
+    """Whether a topic is played if no topics are named."""
     if topic.kind == STRING:
         return topic.name.rpartition("/")[2] == "instruction"
     return topic.kind in ODOMETRY or topic.kind.startswith(SENSORS)
@@ -51,37 +51,39 @@ def parse_remaps(given: Sequence[str]) -> dict[str, str]:
 
 
 def choose(bag: Bag, names: Sequence[str], remaps: dict[str, str], with_clock: bool) -> list[PlayedTopic]:
-    """The topics to play. Raises UsageError naming what there is."""
+    """The topics to play. Raises UsageError that lists the bag's topics."""
     there = ", ".join(str(topic) for topic in bag.topics)
     if unknown := [name for name in [*names, *remaps] if bag.topic(name) is None]:
-        raise UsageError(f"{bag.path} has no topic {', '.join(unknown)}; there are {there}")
+        raise UsageError(f"{bag.path} has no topic {', '.join(unknown)}; topics: {there}")
     wanted = {_slashed(name) for name in names}
     chosen = [t for t in bag.topics if t.count and (_slashed(t.name) in wanted if wanted else is_heard(t))]
     if with_clock:  # one clock is enough
         chosen = [topic for topic in chosen if _slashed(topic.name) != CLOCK]
     if not chosen:
         raise UsageError(
-            f"{bag.path} holds no camera, sensor, odometry or instruction; name topics of {there}"
+            f"{bag.path} holds no camera, sensor, odometry or instruction topic; name some of {there}"
         )
     return [PlayedTopic(topic, remaps.get(_slashed(topic.name), topic.name)) for topic in chosen]
 
 
 def left_out(bag: Bag, played: Sequence[PlayedTopic]) -> str:
-    """What is not played, in one line; "" where everything is."""
+    """One line about topics that are not played; "" if all are."""
     names = {one.topic.name for one in played}
     others = [topic for topic in bag.topics if topic.name not in names]
-    return f"not played, name them if they are wanted: {', '.join(map(str, others))}" if others else ""
+    return f"not played, name them to play them: {', '.join(map(str, others))}" if others else ""
 
 
 def check_definition(topic: BagTopic, installed: Callable[[str], str | None]) -> None:
-    """Raise UsageError where bytes of the bag would be read as something else: the type was another one then."""
+    """Raise UsageError if the type was defined differently when it was recorded, so that its bytes would be
+    misread.
+    """
     if topic.encoding != "ros2msg":
         return
     now = installed(topic.kind)
-    # A bag's definition is followed by those of the types it is made of.
+    # A bag's definition is followed by those of nested types.
     if now is not None and _fields(topic.definition.partition("=" * 80)[0]) != _fields(now):
         raise UsageError(
-            f"{topic.name} cannot be played: {topic.kind} was defined otherwise when it was recorded"
+            f"{topic.name} cannot be played: {topic.kind} had another definition when it was recorded"
         )
 
 

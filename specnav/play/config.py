@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav play` was asked for."""
+"""Settings of `specnav play`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from specnav.errors import UsageError
 
 @dataclass(frozen=True)
 class PlayConfig:
-    """The bag, what is played of it, and how."""
+    """The bag, the topics to play, and how."""
 
     bag: Path = setting(
         REQUIRED, "A rosbag2 folder, or an .mcap or .db3 file.", metavar="BAG", positional=True
     )
     topics: tuple[str, ...] = setting(
         (),
-        "Topics.",
+        "Topics to play.",
         metavar="[TOPIC]…",
         positional=True,
         shown="cameras, sensors, odometry, instruction",
@@ -31,7 +31,7 @@ class PlayConfig:
     loop: bool = setting(False, "Repeat until Ctrl-C.")
     clock: bool = setting(False, "Publish /clock with the bag's time, for nodes with use_sim_time.")
     wait_s: float = setting(
-        5.0, "Wait at most so long for a subscriber on each topic.", 0.0, unit="s", flags=("--wait",)
+        5.0, "Longest wait for a subscriber on each topic.", 0.0, unit="s", flags=("--wait",)
     )
 
     def __post_init__(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing a bag's bytes, and /clock on request. Needs rclpy."""
+"""Publishes a bag's messages and, on request, /clock. Needs rclpy."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CLOCK_HZ = 100.0
 POLL_S = 0.02
 DRAIN_S = 0.2
 LAST_S = 2**31 - 1  # builtin_interfaces/Time
-MATCH_S = 0.3  # discovery is not symmetric: the other side may need a moment to match us
-# Reliable is heard by reliable and by best-effort subscribers alike.
+MATCH_S = 0.3  # discovery is not symmetric: the other side may discover us later
+# A reliable publisher matches reliable and best-effort subscribers.
 QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
 
 
 class Player:
-    """Publishes on a node what is due. `ended` says whether to stop."""
+    """Publishes messages when they are due. `ended` tells whether to stop."""
 
     def __init__(
         self, node: Node, bag: Bag, played: list[PlayedTopic], with_clock: bool, ended: Callable[[], bool]
@@ -50,18 +50,18 @@ class Player:
 
     @property
     def unheard(self) -> list[str]:
-        """Names without a subscriber."""
+        """Topics without a subscriber."""
         return [p.topic_name for p in self._publishers.values() if p.get_subscription_count() == 0]
 
     def wait_for_listeners(self, wait_s: float) -> None:
-        """Wait until every topic has a subscriber, or so long."""
+        """Wait until every topic has a subscriber, or for wait_s."""
         until = time.monotonic() + wait_s
         while self.unheard and time.monotonic() < until and not self._ended():
             time.sleep(POLL_S)
         time.sleep(min(MATCH_S, wait_s))
 
     def play_once(self, rate: float) -> None:
-        """One pass over the bag."""
+        """Play the bag once."""
         pace: PlaybackPace | None = None
         for message in self._bag.messages(list(self._publishers)):
             if pace is None:
@@ -82,12 +82,12 @@ class Player:
             self._next_tick = now + 1 / CLOCK_HZ
             sec, nanosec = divmod(pace.bag_time_ns(now), 10**9)
             if sec > LAST_S:
-                return  # a time of recording that /clock cannot tell
+                return  # /clock cannot represent this time of recording
             self._clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
 
 
 def _publisher(node: Node, played: PlayedTopic, kept: int) -> Any:
-    """kept: this many messages of a latched topic are for those who subscribe later; 0: it is not latched."""
+    """kept: number of messages of a latched topic kept for late subscribers; 0: not latched."""
     package, _, kind = played.topic.kind.partition("/msg/")
     try:
         message = getattr(importlib.import_module(f"{package}.msg"), kind)
@@ -98,7 +98,7 @@ def _publisher(node: Node, played: PlayedTopic, kept: int) -> Any:
     check_definition(played.topic, installed_definition)
     if not kept:
         return node.create_publisher(message, played.name, QOS)
-    # Heard by subscriptions of either durability.
+    # A transient-local publisher matches subscriptions of either durability.
     lasting = QoSProfile(
         depth=kept, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
     )
@@ -126,7 +126,7 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
             player.play_once(config.rate)
             if not config.loop:
                 break
-        time.sleep(DRAIN_S)  # what was published last is to arrive
+        time.sleep(DRAIN_S)  # let the last messages arrive
     counts = ", ".join(f"{name} {count}" for name, count in sorted(player.counts.items()))
     say(f"played {counts}; the latest message was {player.latest_s * 1e3:.0f} ms late")
     return 0

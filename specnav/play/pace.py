@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a recorded moment is due: the bag's time, run at a rate, on a steady clock. Free of ROS."""
+"""Maps recorded times to times on a steady clock, at a rate. No ROS here."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from specnav.bags.timeline import BagTimeline
 
 @dataclass(frozen=True)
 class PlaybackPace:
-    """A pass over a bag: at `began` (s, steady clock) its first moment `first_ns` was due.
+    """A pass over a bag that began at `began` (s, steady clock) with the recorded time `first_ns`.
 
-    timeline: which of the bag's pauses are shortened.
+    timeline: which pauses of the bag are shortened.
     """
 
     first_ns: int
@@ -21,11 +21,11 @@ class PlaybackPace:
     timeline: BagTimeline = field(default_factory=BagTimeline)
 
     def due(self, time_ns: int) -> float:
-        """When a recorded moment is due, s. One before the first is due at once."""
+        """When a recorded time is due, s. Times before the first are due at once."""
         return self.began + max(0, self._since_first(time_ns)) * 1e-9 / self.rate
 
     def bag_time_ns(self, now: float) -> int:
-        """The recorded moment that is now."""
+        """The recorded time that corresponds to `now`."""
         played_ns = int(max(0.0, now - self.began) * self.rate * 1e9)
         return self.timeline.recorded(self.timeline.played(self.first_ns) + played_ns)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav play`, from its flags to the exit code."""
+"""`specnav play`: from flags to the exit code."""
 
 from __future__ import annotations
 

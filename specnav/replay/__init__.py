@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav replay`: a bag's camera frames are decided again, by the robot's own prompt, parser and decoder, and scored.
+"""`specnav replay`: decides a bag's camera frames again with the robot's prompt, parser and decoder, and scores them.
 
-No ROS is needed: bags are read by `specnav.bags`, which also keeps the scores; here models and processes are run.
+No ROS is needed: `specnav.bags` reads bags and computes scores; this package runs models and processes.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay is asked to do: one frozen record, checked when it is made."""
+"""Settings of a replay, checked on creation."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ RATES = ("frames", "bag")
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    """Settings of a replay; a wrong value is refused with the allowed range (UsageError).
+    """Settings of a replay. Raises UsageError with the allowed range for a wrong value.
 
-    rate: "frames" decides frame after frame, every method in turn; "bag" lets the frames come at the bag's own speed, a
-    pass a method, and takes the newest one whenever a decision is done, as the robot does. every: of frames without a
-    reference, one in so many is decided; those with one always are. connect: a running verifier; None: one is started.
-    key: of this edge, for a running verifier with keys.
-    prompt, answer_grammar: as the robot's parameters of that name; robot_config: what the robot does to a picture is
-    taken from there.
+    rate: "frames" decides frame after frame, every method in turn; "bag" plays the frames at the bag's own speed, one
+    pass per method, and takes the newest frame whenever a decision is done, as the robot does. every: decide one in
+    this many frames without a reference; frames with a reference are always decided. connect: a running verifier; None:
+    start one. key: this edge's key, for a running verifier that requires keys. prompt, answer_grammar: as the robot's
+    parameters of these names. robot_config: the robot's picture settings are read from this file.
     """
 
     bag: Path = setting(
         REQUIRED, "A rosbag2 folder, or an .mcap or .db3 file.", metavar="BAG", positional=True
     )
-    image_topic: str | None = setting(None, "The camera's topic.", shown="the only image topic in the bag")
-    instruction: str | None = setting(None, "What the robot was to do.", shown="as recorded in the bag")
+    image_topic: str | None = setting(None, "Topic of the camera.", shown="the only image topic in the bag")
+    instruction: str | None = setting(None, "Instruction for the robot.", shown="as recorded in the bag")
     methods: tuple[str, ...] = setting(
         ("fsd",),
-        "Methods side by side: fsd,ar,sd ...",
+        "Methods to compare: fsd,ar,sd ...",
         metavar="A,B,...",
         flags=("--methods", "--method"),
         read=words,
@@ -51,16 +50,12 @@ class ReplayConfig:
     )
     rate: str = setting(
         "frames",
-        "frames: one after the other, as fast as possible; bag: at the bag's own speed, as the robot does.",
+        "frames: frame after frame, as fast as possible; bag: at the bag's own speed, as the robot does.",
         choices=RATES,
     )
-    every: int = setting(
-        1, "Decide only every N-th of the frames without a reference.", 1, 1_000_000, metavar="N"
-    )
-    limit: int | None = setting(None, "At most this many frames.", 1, 10_000_000, metavar="N", shown="all")
-    compare: Path | None = setting(
-        None, "Folder of an earlier replay to show beside this one.", metavar="RUN"
-    )
+    every: int = setting(1, "Decide only every N-th frame without a reference.", 1, 1_000_000, metavar="N")
+    limit: int | None = setting(None, "Most frames to decide.", 1, 10_000_000, metavar="N", shown="all")
+    compare: Path | None = setting(None, "Folder of an earlier replay to compare with.", metavar="RUN")
     out: Path | None = setting(None, "Folder of the report.", metavar="FOLDER", shown="runs/replay-<time>")
     gamma: int = same_as(DecodingOptions, "gamma")
     temperature: float = same_as(GenerationOptions, "temperature", high=2)
@@ -101,14 +96,16 @@ class ReplayConfig:
         if self.connect is not None:
             check_address(self.connect, "--connect", UsageError)
         if self.key is not None and self.connect is None:
-            raise UsageError("--key is for a verifier that runs elsewhere: name it with --connect")
+            raise UsageError("--key is for a verifier that runs elsewhere: give its address with --connect")
         if not self.methods or len(set(self.methods)) < len(self.methods):
-            raise UsageError("--methods names each method once, like fsd,ar")
+            raise UsageError("--methods must name each method once, like fsd,ar")
         if self.instruction is not None and not self.instruction.strip():
-            raise UsageError("--instruction is empty; say what the robot is to do, like 'find the blue lamp'")
+            raise UsageError(
+                "--instruction is empty; say what the robot should do, like 'find the blue lamp'"
+            )
 
     def picture(self) -> PictureOptions:
-        """What the robot makes of a camera picture. Raises UsageError."""
+        """How the robot scales and compresses a camera picture. Raises UsageError."""
         from spec_vlm_nav.camera.images import PictureOptions
         from spec_vlm_nav.deciding.parameters import VLM_NAV
 
@@ -122,12 +119,12 @@ class ReplayConfig:
         found = {**defaults, **parameters_of(self.robot_config, "vlm_nav_node")}
         given: dict[str, Any] = {ours: found[theirs] for theirs, ours in names.items()}
         if not all(isinstance(value, int) and value >= 0 for value in given.values()):
-            raise UsageError(f"{self.robot_config}: {', '.join(names)} are whole numbers")
+            raise UsageError(f"{self.robot_config}: {', '.join(names)} must be whole numbers")
         return PictureOptions(**given)
 
 
 def parameters_of(path: Path, node: str) -> dict[str, Any]:
-    """A node's parameters in a ROS parameter file; {} when it has none. Raises UsageError."""
+    """A node's parameters in a ROS parameter file; {} if there are none. Raises UsageError."""
     from specnav.settings import read_yaml
 
     for name, section in read_yaml(path).items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision of a replay, made as the robot makes it: its picture, its prompt, its decoder, its parser."""
+"""One decision of a replay, made with the robot's own picture settings, prompt, decoder and parser."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from specnav.results.errors import one_line
 
 @dataclass
 class History:
-    """What a prompt may report earlier decisions of one instruction."""
+    """Earlier pictures and actions of one instruction, which a prompt may include."""
 
     run: int = -1
     pictures: deque[bytes] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
     actions: deque[Action] = field(default_factory=lambda: deque(maxlen=PAST_ACTIONS))
 
     def begin(self, task: ReplayTask) -> None:
-        """Forget everything when another instruction came."""
+        """Forget everything if the instruction has changed."""
         if task.run != self.run:
             self.run = task.run
             self.pictures.clear()
             self.actions.clear()
 
     def add(self, task: ReplayTask, jpeg: bytes) -> None:
-        """Remember a frame that was decided, and what the robot did then."""
+        """Remember a decided frame, and the robot's action for it."""
         if task.remembered:
             self.pictures.append(jpeg)
             if task.carried_out is not None:
@@ -56,7 +56,7 @@ class History:
 
 @dataclass(frozen=True)
 class Prompter:
-    """How every edge asks: the wording, the tokenizer, the picture's size, and the limits of an answer."""
+    """Shared settings of all questions: wording, tokenizer, picture size, and limits of an answer."""
 
     spec: PromptSpec
     tokenizer: Any
@@ -77,7 +77,7 @@ class Prompter:
 
 
 class MethodDecider:
-    """Decides frames with one method, its decoder kept for all of them."""
+    """Decides frames with one method; keeps its decoder for all of them."""
 
     def __init__(
         self,
@@ -94,7 +94,9 @@ class MethodDecider:
     def decide(
         self, task: ReplayTask, picture: bytes | Pixels, history: History
     ) -> tuple[DecisionRecord, bytes | None]:
-        """The decision and the picture the model got (None: it is unusable). Raises specdec's errors but ModelError."""
+        """The decision, and the picture given to the model (None: unusable). Raises specdec's errors except
+        ModelError.
+        """
         mark = self._meter.mark()
         record, jpeg = self._decide(task, picture, history)
         return msgspec.structs.replace(record, joules=self._meter.since(mark)), jpeg
@@ -147,7 +149,7 @@ class MethodDecider:
 
 
 def failed(task: ReplayTask, method: str, error: str) -> DecisionRecord:
-    """A frame that could not be decided."""
+    """The record of a frame that could not be decided."""
     return DecisionRecord(
         frame=task.frame.number,
         stamp_ns=task.frame.stamp_ns,

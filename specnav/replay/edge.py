@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay runs on: a verifier (started here or running elsewhere), the draft model, and a decoder a method."""
+"""Sets up a replay: a verifier (started here or running elsewhere), the draft model, and a decoder per method."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S = 5.0, 10.0
 
 @dataclass(frozen=True)
 class ReplayEdge:
-    """Everything that decides. threads: CPU threads of a forward here. meter: measures the energy of each decision."""
+    """Everything that decides. threads: CPU threads per forward pass here. meter: measures energy per decision."""
 
     deciders: tuple[MethodDecider, ...]
     threads: int
@@ -37,23 +37,23 @@ class ReplayEdge:
 
 
 def check_methods(config: ReplayConfig) -> None:
-    """Refuse what cannot be run before anything is started. Raises UsageError, OptionsError."""
+    """Check the methods and models before anything is started. Raises UsageError, OptionsError."""
     for name in config.methods:
         if get_method(name).split:
             raise UsageError(
-                f"method {name} runs layers of the target on the robot; replay has no such robot"
+                f"method {name} runs layers of the target on the robot, which replay does not support"
             )
     for role, model in (("target", config.target_model), ("draft", config.draft_model)):
         if not may_be_model(model):
-            raise UsageError(f"{role} model {model} is missing or no Hugging Face folder; give another")
+            raise UsageError(f"{role} model {model} is missing or not a Hugging Face folder; give another")
     if config.connect is not None and config.target_model != str(DEFAULT_TARGET):
         raise UsageError(
-            "--target-model is the server's choice when --connect is given; leave one of them out"
+            "with --connect the server chooses the target: leave out --target-model or --connect"
         )
 
 
 def open_edge(config: ReplayConfig, stack: ExitStack) -> ReplayEdge:
-    """Start or reach the verifier, load the draft. Raises UsageError and the core's errors."""
+    """Start the verifier or connect to it, and load the draft. Raises UsageError and specdec's errors."""
     import torch
 
     methods = [get_method(name) for name in config.methods]
@@ -74,7 +74,7 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> ReplayEdge:
             )
         )()
     link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, key=config.key))
-    link.ensure_connected()  # a verifier that is not there is said now, without trying to resume anything
+    link.ensure_connected()  # report a missing verifier now, without trying to resume
     draft: LoadedModel | None = None
     if any(one.needs_draft_model for one in methods):
         gguf = GgufOptions.read(config.gguf)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Going through a bag's frames: one after the other by every method in turn, or as they came, a pass a method.
+"""Runs through a bag's frames: every method in turn on each frame, or one pass per method at the bag's speed.
 
-Time comes in as functions, so that tests need no waiting.
+Clock and sleep are parameters, so that tests need not wait.
 """
 
 from __future__ import annotations
@@ -25,20 +25,27 @@ NO_PICTURE = "the camera message cannot be read"
 
 
 class FrameDecider(Protocol):
-    """A method that decides frames; `deciding.MethodDecider`."""
+    """A method that decides frames, such as `deciding.MethodDecider`."""
 
     method: str
 
     def decide(
         self, task: ReplayTask, picture: Picture, history: History
     ) -> tuple[DecisionRecord, bytes | None]:
-        """The decision, and the picture the model got."""
+        """Return the decision and the image that the model got."""
         ...
 
 
 @dataclass
 class PassResult:
-    """The result. busy_s: from the first decision to the last; skipped: frames there was no time for, by method."""
+    """Result of a pass.
+
+    Attributes:
+        busy_s: From the first decision to the last, s.
+        decisions: Decisions made without an error.
+        unusable: Numbers of the frames whose image cannot be used.
+        skipped: Frames skipped for lack of time, by method.
+    """
 
     busy_s: float = 0.0
     decisions: int = 0
@@ -58,7 +65,15 @@ def by_frames(
     passage: PassResult,
     clock: Callable[[], float] = time.perf_counter,
 ) -> None:
-    """Every frame by every method in turn, as fast as it goes; the method that begins takes turns, too."""
+    """Decide every frame with every method in turn, as fast as possible. The methods take turns at going first.
+
+    Args:
+        pictures: Yields every task with its image, None where it cannot be read.
+        deciders: The methods.
+        keep: Called with every decision and its image.
+        passage: Is updated.
+        clock: Returns seconds.
+    """
     history = History()
     for place, (task, picture) in enumerate(pictures()):
         began = clock()
@@ -86,7 +101,17 @@ def at_bag_speed(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """As the frames came: the newest one is decided whenever the method is free. times_ns: of frames, by number."""
+    """Decide at the bag's speed: whenever a method is free, it decides the newest frame and skips older ones.
+
+    Args:
+        pictures: Yields every task with its image, None where it cannot be read.
+        times_ns: Times of the frames by number.
+        deciders: The methods; each makes a pass of its own.
+        keep: Called with every decision and its image.
+        passage: Is updated.
+        clock: Returns seconds.
+        sleep: Waits for a number of seconds.
+    """
     zero_ns = min(times_ns.values(), default=0)
     for decider in deciders:
         history = History()
@@ -127,7 +152,7 @@ def _count(record: DecisionRecord, jpeg: bytes | None, passage: PassResult) -> N
 
 
 def warm_up(pictures: Pictures, deciders: Sequence[FrameDecider]) -> None:
-    """One decision by every method that does not count: first forwards are slow. Every method sees the same frame."""
+    """Let every method decide one frame, the same for all, without counting it: the first forwards are slow."""
     for task, picture in pictures():
         if picture is not None:
             blank = replace(task, reference="")

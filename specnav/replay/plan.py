@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which frames of a bag are decided, with what instruction, and what their answers are compared with. No models."""
+"""Chooses a bag's frames, their instructions and the references to compare answers with. No model is loaded."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ _BY_NAME: dict[str, Action] = {action.short: action for action in ACTION_SENTENC
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """A frame to decide. run: which instruction in a row this is; with a new one the history begins anew.
+    """A frame to decide.
 
-    reference: name of an action, "": none. carried_out: what the robot did next, for prompts that tell earlier actions.
-    remembered: the frame is history for later ones.
+    Attributes:
+        frame: The frame.
+        run: Number of the instruction in the bag's sequence; the history starts afresh with each.
+        instruction: The instruction in force.
+        reference: Name of an action; "" without one.
+        carried_out: What the robot did next, for prompts that list earlier actions.
+        remembered: Whether the frame joins the history of later ones.
     """
 
     frame: FrameEntry
@@ -37,7 +42,7 @@ class ReplayTask:
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """All tasks in the bag's order, where the references are from, and what must be said about them."""
+    """All tasks in the bag's order, the source of their references, and notes for the report."""
 
     tasks: tuple[ReplayTask, ...]
     references: str
@@ -51,11 +56,25 @@ def make_plan(
     every: int,
     limit: int | None,
 ) -> ReplayPlan:
-    """Choose the frames. Raises EvaluationError when there is no instruction, or none of the labels fits a frame."""
+    """Choose the frames to decide.
+
+    Args:
+        contents: The bag's contents.
+        instruction: Replaces the bag's instructions; None: use those.
+        labels: Replace the bag's references; None: use those.
+        every: Take every N-th frame, and all frames with a reference.
+        limit: Stop after this many tasks; None: no limit.
+
+    Returns:
+        The tasks, with notes for the report.
+
+    Raises:
+        EvaluationError: There is no instruction, or no label matches a frame.
+    """
     notes = list(contents.notes)
     if instruction is None and not contents.instructions:
         raise EvaluationError(
-            "the bag holds no instruction (no std_msgs/String topic that ends in 'instruction'); give --instruction"
+            "the bag contains no instruction (no std_msgs/String topic that ends in 'instruction'); give --instruction"
         )
     references: Mapping[int, str] = {stamp: one.action for stamp, one in contents.references.items()}
     source = contents.source
@@ -64,7 +83,7 @@ def make_plan(
         source = "labels"
         if not references:
             raise EvaluationError(
-                f"none of the {len(labels)} labels lies within 50 ms of a frame; the bag's first frame has the stamp "
+                f"none of the {len(labels)} labels is within 50 ms of a frame; the bag's first frame is stamped "
                 f"{contents.frames[0].stamp_ns / 1e9:.9f} s"
             )
         if lost:
@@ -84,22 +103,22 @@ def make_plan(
             continue
         recorded = contents.references.get(frame.stamp_ns)
         sent = recorded.sent or recorded.action if recorded else reference
-        # Where decisions were recorded, their frames are what the robot remembered.
+        # If the bag has recorded decisions, the robot remembered their frames and no others.
         remembered = recorded is not None or not contents.references
         tasks.append(ReplayTask(frame, run, words, reference, _BY_NAME.get(sent), remembered))
         if limit is not None and len(tasks) >= limit:
             break
     if not tasks:
         raise EvaluationError(
-            "no frame of the bag came while an instruction was in force; give --instruction"
+            "no frame of the bag was taken while an instruction was in force; give --instruction"
         )
     if unasked:
-        notes.append(f"{unasked} frames came while no instruction was in force and were left out")
+        notes.append(f"{unasked} frames were left out: no instruction was in force")
     return ReplayPlan(tuple(tasks), source, tuple(notes + asked.notes))
 
 
 class _ActiveInstruction:
-    """What was asked of the robot when a frame came."""
+    """Finds the instruction in force at a frame."""
 
     def __init__(self, contents: BagContents, instruction: str | None) -> None:
         self._contents, self._given = contents, instruction
@@ -107,7 +126,10 @@ class _ActiveInstruction:
         self.notes: list[str] = []
 
     def instruction_at(self, frame: FrameEntry) -> tuple[int, str]:
-        """(which instruction in a row, its words); words "" when the robot had none, or was commanded to stop."""
+        """Return the number of the instruction in the bag's sequence, and its text.
+
+        The text is "" if the robot had no instruction, or had been told to stop.
+        """
         if self._given is not None:
             return 0, self._given
         number, words = self._contents.instruction_at(frame)

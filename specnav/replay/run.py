@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`specnav replay`: the whole run, from the bag to the report.
 
-Whatever happens (the verifier dies, Ctrl-C), what was decided stays on disk and the report is drawn.
+If the run fails or is interrupted, its decisions stay on disk and the report is still written.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ from specnav.signals import ends_on_signals
 
 MOST_PICTURES = 150
 ALWAYS_PICTURES = 40
-"""Pictures kept for the report: the first this many frames, and those where something is to be seen."""
+"""Pictures kept for the report: this many from the start, and later ones up to MOST_PICTURES if something went
+wrong.
+"""
 
 
 @dataclass
@@ -71,7 +73,7 @@ class ReplayRun:
     started_at: str = field(default_factory=started_at)
 
     def keep(self, record: DecisionRecord, jpeg: bytes | None) -> None:
-        """Put a decision on disk, with its picture where it is worth one."""
+        """Save a decision, with its picture if the report needs one."""
         telling = bool(record.error) or (record.reference not in ("", record.action))
         wanted = len(self.kept) < (MOST_PICTURES if telling else ALWAYS_PICTURES)
         kind = "png" if jpeg is not None and jpeg.startswith(b"\x89PNG") else "jpg"
@@ -87,7 +89,7 @@ class ReplayRun:
         append_decisions(self.folder, [record])
 
     def results(self, comparison: RunComparison | None = None) -> ReplayResults:
-        """results.json of what was decided so far."""
+        """Return the contents of results.json for the decisions so far."""
         alike = comparable_with_ar(self.config.methods, self.config.temperature)
         rows = make_rows(self.decisions, self.config.methods, ACTIONS, self.passage.skipped, alike)
         return ReplayResults(
@@ -108,7 +110,7 @@ class ReplayRun:
 
 
 def settings_of(config: ReplayConfig) -> dict[str, Setting]:
-    """The settings as results.json keeps them."""
+    """Return the settings as results.json stores them."""
     shown = shown_settings(
         config,
         leave_out=("out", "methods", "key"),
@@ -123,7 +125,7 @@ def settings_of(config: ReplayConfig) -> dict[str, Setting]:
 
 
 def describe_bag(bag: Bag, contents: BagContents, plan: ReplayPlan, unusable: int) -> BagRecord:
-    """The bag as the results keep it."""
+    """Describe the bag for the results."""
     times = [bag.timeline.played(frame.time_ns) for frame in contents.frames]
     skipped = [*bag.skipped, *contents.skipped]
     return BagRecord(
@@ -144,31 +146,45 @@ def describe_bag(bag: Bag, contents: BagContents, plan: ReplayPlan, unusable: in
 
 
 def read_bag(config: ReplayConfig) -> tuple[Bag, Types, BagContents, ReplayPlan]:
-    """Everything about the bag but its pictures. Raises EvaluationError."""
+    """Read everything from the bag except its images. Raises EvaluationError."""
     labels = read_labels(config.labels, VOCABULARY) if config.labels is not None else None
     bag = open_bag(config.bag)
     types = own_types(bag.distro or NEWEST)
     image = choose_image_topic(bag, config.image_topic)
     contents = read_contents(bag, types, image, VOCABULARY)
     if not contents.frames:
-        raise EvaluationError(f"no frame of {image.name} can be read in {config.bag}")
-    if config.rate == "bag" and not bag.timeline.jumps:  # Otherwise it is said in any case
+        raise EvaluationError(f"no frame of {image.name} in {config.bag} can be read")
+    if (
+        config.rate == "bag" and not bag.timeline.jumps
+    ):  # with jumps, the bag's warnings have the notes already
         contents.notes += bag.timeline.notes
     return bag, types, contents, make_plan(contents, config.instruction, labels, config.every, config.limit)
 
 
 def load_earlier(run: Path | None) -> list[DecisionRecord]:
-    """The decisions of the run to compare with; [] when none was named. Raises EvaluationError."""
+    """Load the decisions of the run to compare with; [] if none was named. Raises EvaluationError."""
     if run is None:
         return []
     load_replay(run)
     if not (found := load_decisions(run)):
-        raise EvaluationError(f"{run} holds no decisions to compare with")
+        raise EvaluationError(f"{run} contains no decisions to compare with")
     return found
 
 
 def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
-    """Replay the bag; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors."""
+    """Replay a bag.
+
+    Args:
+        config: The settings.
+        view: Shows progress and results; None: on the terminal.
+
+    Returns:
+        The exit code; 130 after an interrupt.
+
+    Raises:
+        UsageError: No frame could be decided, or an error ended the run.
+        EvaluationError: The bag, the labels or the earlier run cannot be used.
+    """
     from specdec.errors import SpecdecError
     from specnav.replay.edge import check_methods
 
@@ -190,7 +206,7 @@ def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
     except SpecdecError as error:
         run.error = one_line(error)
     if not any(not one.error for one in run.decisions) and not run.interrupted:
-        why = run.error or next((one.error for one in run.decisions if one.error), "nothing was decided")
+        why = run.error or next((one.error for one in run.decisions if one.error), "no decision was made")
         raise UsageError(f"no frame could be decided: {why}")
     comparison = None
     if earlier and run.decisions:
@@ -200,7 +216,7 @@ def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
     report = write_replay_report(folder)
     view.finished(results, report)
     if run.error:
-        raise UsageError(f"{run.error} (what was decided before is in {folder})")
+        raise UsageError(f"{run.error} (earlier decisions are in {folder})")
     return 130 if run.interrupted else 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user sees of a replay: a progress bar on a terminal, plain lines elsewhere, and the table at the end."""
+"""What a replay shows the user: a progress bar on a terminal or plain lines, and a table at the end."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ COLUMNS = (
 
 
 class ReplayView(RunView):
-    """What the user sees of one run."""
+    """The output of one run."""
 
     @contextmanager
     def deciding(self, count: int) -> Iterator[Advance]:
-        """The number of decisions that follow."""
+        """Show the progress of `count` decisions; yields a function to call after each."""
         if not self.console.is_terminal:
             done = 0
 
@@ -55,26 +55,26 @@ class ReplayView(RunView):
             )
 
     def finished(self, results: ReplayResults, report: Path) -> None:
-        """What was measured, and where the report is."""
+        """Print the results, and where the report is."""
         Console().print(table(results))
         for pair in results.comparison.pairs if results.comparison else []:
             change = (
                 "" if pair.p50_change is None else f", decisions take {100 * pair.p50_change:+.0f} % (p50)"
             )
             self.say(
-                f"{pair.method} beside {pair.earlier_method} of the earlier run: "
-                f"{pair.same_action} of {pair.frames} actions the same{change}"
+                f"{pair.method} and {pair.earlier_method} of the earlier run: "
+                f"{pair.same_action} of {pair.frames} actions agree{change}"
             )
         self.say(f"report: {report}")
 
 
 def percent(value: float | None) -> str:
-    """A share as a number of percent."""
+    """Format a fraction as a percentage."""
     return "–" if value is None else f"{100 * value:.3g}"
 
 
 def table(results: ReplayResults) -> Table:
-    """The rows as a terminal's table."""
+    """Build the table of results for the terminal."""
     found = plain_table(COLUMNS, words=("method",))
     for row in results.rows:
         found.add_row(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command lines of a system's processes: built from the run's settings, nothing started here.
+"""Builds the command lines of a system's processes from the settings of a run. Nothing is started here.
 
-The same modules and the same parameter files as the launch files use; what differs in a run (endpoint, method, pair)
-is given as parameters on top.
+Modules and parameter files are those of the launch files; settings of a run (endpoint, method, models) are added as
+parameters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTHING: Mapping[str, Parameter] = MappingProxyType({})
 
 
 class LinkSettings(Protocol):
-    """What the emulated link of a run is like, beside its round trip."""
+    """Settings of a run's emulated link, except its round-trip time."""
 
     @property
     def jitter_ms(self) -> float: ...
@@ -45,7 +45,7 @@ class LinkSettings(Protocol):
 
 
 def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
-    """The cloud verifier; on its command line is what differs from the defaults."""
+    """Describe the cloud verifier; settings that differ from their defaults are on its command line."""
     argv = [sys.executable, "-m", "cloud_verifier", *as_arguments(server)]
     return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
@@ -58,7 +58,19 @@ def emulator_spec(
     environment: Mapping[str, str],
     outages: Sequence[str] = (),
 ) -> ChildSpec:
-    """The link emulator between edge and cloud, on a free loopback port. outages: START:DURATION, seconds."""
+    """Describe the link emulator between edge and cloud, on a free loopback port.
+
+    Args:
+        config: The link's settings.
+        name: Name of the process.
+        rtt_ms: The link's round-trip time.
+        verifier: Endpoint of the verifier.
+        environment: Environment variables.
+        outages: START:DURATION of every outage, in seconds.
+
+    Returns:
+        What to start.
+    """
     link = LinkProfile(rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
     argv = [sys.executable, "-m", "specdec.link.emulator", "--listen", f"{LOOPBACK}:0", "--connect", verifier]
     argv += [*as_arguments(link), "--seed", str(config.seed)]
@@ -67,14 +79,14 @@ def emulator_spec(
 
 
 def endpoint_of(ready_line: str) -> str:
-    """The address in a ready line (one JSON object)."""
+    """Return the address in a ready line, which is one JSON object."""
     return str(json.loads(ready_line[ready_line.index("{") :])["bind"])
 
 
 def ros_arguments(
     parameters: Mapping[str, Parameter], files: tuple[Path, ...], remaps: Mapping[str, str]
 ) -> list[str]:
-    """`--ros-args` of a node: parameter files first, single parameters win, then remaps."""
+    """Return a node's `--ros-args`: parameter files, then single parameters, which override them, then remappings."""
     argv = ["--ros-args"]
     for path in files:
         argv += ["--params-file", str(path)]
@@ -86,7 +98,7 @@ def ros_arguments(
 
 
 def yaml_word(value: Parameter) -> str:
-    """A parameter value as `-p name:=value` wants it: typed, text quoted."""
+    """Format a parameter value for `-p name:=value`: with its type, strings quoted."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -104,7 +116,9 @@ def node_spec(
     remaps: Mapping[str, str],
     environment: Mapping[str, str],
 ) -> ChildSpec:
-    """A ROS node of ours: `python -m module` with parameter files, single parameters on top, and remaps."""
+    """Describe one of our ROS nodes: `python -m module` with parameter files, overriding parameters and
+    remappings.
+    """
     argv = [sys.executable, "-m", module, *ros_arguments(parameters, files, remaps)]
     return ChildSpec(name, argv, environment, None, ROOT)
 
@@ -112,19 +126,19 @@ def node_spec(
 def simulator_spec(
     files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter] = NOTHING
 ) -> ChildSpec:
-    """The simulator's ROS node."""
+    """Describe the simulator's ROS node."""
     return node_spec("navsim", "navsim.ros_node", parameters, files, {}, environment)
 
 
 def motion_spec(
     files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter] = NOTHING
 ) -> ChildSpec:
-    """The node that moves."""
+    """Describe motion_node, which moves the robot."""
     return node_spec("motion_node", "spec_vlm_nav.ros.nodes.motion_node", parameters, files, {}, environment)
 
 
 def mission_spec(files: tuple[Path, ...], environment: Mapping[str, str], state_file: Path) -> ChildSpec:
-    """The node that carries out missions."""
+    """Describe mission_node, which carries out missions."""
     module, kept = "spec_vlm_nav.ros.nodes.mission_node", {"state_file": str(state_file)}
     spec = node_spec("mission_node", module, kept, files, {}, environment)
     return replace(spec, ready=re.compile("mission_node ready"))
@@ -133,7 +147,7 @@ def mission_spec(files: tuple[Path, ...], environment: Mapping[str, str], state_
 def console_spec(
     files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter]
 ) -> ChildSpec:
-    """The operator's console, showing the simulator's camera."""
+    """Describe the operator's console, showing the simulator's camera."""
     module, remaps = "spec_vlm_nav.ros.nodes.console_node", {"image": "camera/image_raw/compressed"}
     spec = node_spec("console_node", module, parameters, files, remaps, environment)
     return replace(spec, ready=re.compile(r"console_node ready: (\S+)"))
@@ -142,6 +156,6 @@ def console_spec(
 def decider_spec(
     name: str, files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter]
 ) -> ChildSpec:
-    """The node that decides, listening to the simulator's camera."""
+    """Describe vlm_nav_node, which decides, fed by the simulator's camera."""
     module, remaps = "spec_vlm_nav.ros.nodes.vlm_nav_node", {"image": "camera/image_raw/compressed"}
     return node_spec(name, module, parameters, files, remaps, environment)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A man in the middle between vlm_nav_node and the verifier, which can cut, delay, repeat, spoil and re-address.
+"""A man-in-the-middle proxy between vlm_nav_node and the verifier, which injects faults into the link.
 
-ROUTER towards the edge, one DEALER per edge connection towards the verifier, in a thread of its own. Unlike the link
-emulator it reads the messages, so that a fault strikes at a known point of a decision. A cut holds what travels, as TCP
-does, and delivers it afterwards. When the verifier goes, the edge's connections go.
+It can cut the link, and delay, repeat, corrupt or re-address messages. A thread runs a ROUTER socket for edges and one
+DEALER socket to the verifier per edge connection. Unlike the link emulator, the proxy parses messages, so a fault can
+strike at a chosen point of a decision. As with TCP, messages sent during a cut are held and delivered afterwards. When
+the verifier goes, the connections of all edges are closed.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ REBIND_S = 0.01
 
 @dataclass
 class _LinkClient:
-    """One connection of an edge, and its own to the verifier."""
+    """The connection of an edge, and the one to the verifier that belongs to it."""
 
     back: zmq.Socket[bytes]
     monitor: zmq.Socket[bytes]
-    descriptor: int  # of the edge's connection
+    descriptor: int  # file descriptor of the edge's connection
     watcher: Watcher = field(default_factory=Watcher)
-    gone: bool = False  # the edge has closed it; what it said before is still delivered
+    gone: bool = False  # the edge has closed it; messages sent before are still delivered
 
 
 @dataclass(frozen=True)
 class _DelayedMessage:
-    """A message on its way."""
+    """A message in transit."""
 
     identity: bytes
     up: bool
@@ -50,7 +51,11 @@ class FaultyLink:
     """The link of a drill; every public method may be called from any thread. Use it as a context manager."""
 
     def __init__(self, verifier: str) -> None:
-        """verifier: tcp://HOST:PORT; it need not be there yet."""
+        """Create the link; it starts on entering the context.
+
+        Args:
+            verifier: tcp://HOST:PORT; nothing need listen there yet.
+        """
         self._verifier = verifier
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._open_front()
@@ -59,7 +64,7 @@ class FaultyLink:
         self._clients: dict[bytes, _LinkClient] = {}
         self._lock = threading.Lock()
         self._shut = False
-        self._waiting: list[_DelayedMessage] = []  # while shut
+        self._waiting: list[_DelayedMessage] = []  # messages held by a cut
         self._due: list[tuple[float, int, _DelayedMessage]] = []
         self._order = itertools.count()
         self._meddler: Meddler = untouched
@@ -81,34 +86,41 @@ class FaultyLink:
         os.close(self._wake_read)
         os.close(self._wake_write)
 
-    # -- what a drill asks for
+    # -- for drills
 
     def shut(self) -> None:
-        """Cut the link: whatever is said from now on is held."""
+        """Cut the link: messages are held from now on."""
         with self._lock:
             self._shut = True
 
     def open(self) -> None:
-        """End a cut; what was held is delivered."""
+        """End a cut and deliver the messages it held."""
         with self._lock:
             self._shut = False
             self._point = None
         self._wake()
 
     def meddle(self, meddler: Meddler = untouched) -> None:
-        """Do this to every message of the verifier from now on."""
+        """Apply a function to every message of the verifier from now on."""
         with self._lock:
             self._meddler = meddler
 
     def shut_at(self, point: DecisionPoint) -> threading.Event:
-        """Cut the link when a decision gets to this point, with the message held; the event says that it did."""
+        """Cut the link when a decision reaches a point, holding the message that brought it there.
+
+        Args:
+            point: Where to cut.
+
+        Returns:
+            An event that is set once the point is reached.
+        """
         with self._lock:
             self._point, self._reached = point, threading.Event()
             return self._reached
 
     @property
     def connections(self) -> int:
-        """Connections to the verifier that are open now."""
+        """Number of open connections to the verifier."""
         return len(self._clients)
 
     # -- the thread
@@ -165,7 +177,7 @@ class FaultyLink:
             self._client(identity).descriptor = int(parts[-1].get(zmq.SRCFD))
             self._pass(_DelayedMessage(identity, True, [part.bytes for part in parts[1:]]))
         for identity, client in list(self._clients.items()):
-            while identity in self._clients:  # sending to an edge that is gone takes it out
+            while identity in self._clients:  # sending to an edge that has gone removes its entry
                 try:
                     frames = client.back.recv_multipart(flags=zmq.DONTWAIT)
                 except zmq.Again:
@@ -175,7 +187,7 @@ class FaultyLink:
         return moved
 
     def _pass(self, held: _DelayedMessage) -> None:
-        """Let a message through, unless the link is cut or gets cut by it."""
+        """Forward a message, unless the link is cut, or this message triggers a cut."""
         with self._lock:
             if held.up and not self._shut and self._is_the_point(held):
                 self._shut = True
@@ -201,7 +213,7 @@ class FaultyLink:
         return True
 
     def _deliver(self) -> bool:
-        """Send what was held by a cut that is over, and what is due."""
+        """Send messages held by a cut that has ended, and delayed ones that are due."""
         with self._lock:
             ready = [] if self._shut else self._waiting
             if ready:
@@ -232,7 +244,7 @@ class FaultyLink:
             return
         try:
             self._front.send_multipart([held.identity, *held.frames], flags=zmq.DONTWAIT)
-        except zmq.ZMQError:  # this edge is gone; its connection to the verifier goes, too
+        except zmq.ZMQError:  # the edge has gone: close its connection to the verifier too
             if (client := self._clients.pop(held.identity, None)) is not None:
                 self._close(client)
 
@@ -250,7 +262,7 @@ class FaultyLink:
         return self._clients[identity]
 
     def _let_go(self) -> None:
-        """Close what belonged to edges that have closed their connection, once nothing of them is on its way."""
+        """Close the sockets of edges that have disconnected, once none of their messages is in transit."""
         while self._front_monitor.poll(0):
             closed = int(recv_monitor_message(self._front_monitor)["value"])
             for client in self._clients.values():
@@ -272,7 +284,7 @@ class FaultyLink:
         client.back.close(linger=0)
 
     def _sever(self) -> None:
-        """The verifier is gone: so are the edge's connections, and what was on its way."""
+        """Handle the loss of the verifier: drop the edges' connections and all messages in transit."""
         for client in self._clients.values():
             self._close(client)
         self._clients.clear()
@@ -285,5 +297,5 @@ class FaultyLink:
             try:
                 self._front.bind(self.address)
                 return
-            except zmq.ZMQError:  # closing takes its time
+            except zmq.ZMQError:  # closing the old socket takes a moment
                 time.sleep(REBIND_S)

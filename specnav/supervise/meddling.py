@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bad verifier, or a bad network, does to the messages that come down: bytes in, bytes with delays out."""
+"""Faults of a bad verifier or network: functions from a downlink message to messages and their delays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specdec.errors import ProtocolError
 from specdec.link.wire import Welcome, decode_down, encode
 
 Passing = list[tuple[float, bytes]]
-"""What becomes of a message: delays, s, and bytes."""
+"""What is delivered instead of a message: delays in seconds, and bytes."""
 Meddler = Callable[[bytes], Passing]
 
 REPEAT_S = (0.0, 0.05)
@@ -20,12 +20,12 @@ OTHER_SESSION = 7777
 
 
 def untouched(data: bytes) -> Passing:
-    """Nothing happens."""
+    """Leave messages as they are."""
     return [(0.0, data)]
 
 
 def garbage(seed: int) -> Meddler:
-    """Every message becomes noise: random bytes, half a message, a flipped byte, nothing, or another's words."""
+    """Corrupt every message: random bytes, half of it, a flipped byte, no bytes, or another protocol's answer."""
     generator = random.Random(seed)
 
     def meddle(data: bytes) -> Passing:
@@ -44,7 +44,7 @@ def garbage(seed: int) -> Meddler:
 
 
 def late(seconds: float) -> Meddler:
-    """Every message comes so much later."""
+    """Delay every message by this many seconds."""
 
     def meddle(data: bytes) -> Passing:
         return [(seconds, data)]
@@ -53,12 +53,12 @@ def late(seconds: float) -> Meddler:
 
 
 def twice(data: bytes) -> Passing:
-    """Every message comes again, a moment later."""
+    """Deliver every message a second time, shortly after the first."""
     return [(delay, data) for delay in REPEAT_S]
 
 
 def foreign(data: bytes) -> Passing:
-    """Every message about a session is addressed to another one."""
+    """Re-address every message about a session to another session."""
     try:
         message = decode_down(data)
     except ProtocolError:

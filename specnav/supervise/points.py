@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points in a decision at which a fault can strike, as the messages between edge and cloud show them."""
+"""Points in a decision at which a fault can strike, recognized from the messages between edge and cloud."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import enum
 from specdec.errors import ProtocolError
 from specdec.link.wire import DraftUp, Open, Opened, VerdictDown, decode_down, decode_up
 
-ROUND = 2  # of a decision: the round in which a fault strikes
+ROUND = 2  # the round of a decision in which a fault strikes
 
 
 class DecisionPoint(enum.Enum):
-    """Where in a decision."""
+    """A point in a decision."""
 
-    PREFILL = "prefill"  # the prompt is asked for, its answer not there
-    MID_ROUND = "mid-round"  # a draft is on its way, its verdict not there
-    BETWEEN_ROUNDS = "between rounds"  # a verdict is in, the next draft not out
+    PREFILL = "prefill"  # the prompt was sent and is not answered yet
+    MID_ROUND = "mid-round"  # a draft was sent, and its verdict has not come
+    BETWEEN_ROUNDS = "between rounds"  # a verdict has come, and the next draft is not sent yet
 
 
 class Watcher:
-    """Counts the rounds of the sessions of one client and says at which point a message brings it."""
+    """Counts the rounds of a client's sessions, and reports which point a message brings a decision to."""
 
     def __init__(self) -> None:
         self._drafts = 0
         self._verdicts = 0
 
     def up(self, data: bytes) -> DecisionPoint | None:
-        """A message of the client is about to pass."""
+        """Handle a message of the client that is about to pass; returns the point it reaches, if any."""
         try:
             message = decode_up(data)
         except ProtocolError:
@@ -41,7 +41,7 @@ class Watcher:
         return None
 
     def down(self, data: bytes) -> DecisionPoint | None:
-        """A message of the verifier has passed."""
+        """Handle a message of the verifier that has passed; returns the point it reaches, if any."""
         try:
             message = decode_down(data)
         except ProtocolError:

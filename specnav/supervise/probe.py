@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ear and a mouth on the graph: keeps every message with its receive time on the steady clock, and publishes."""
+"""A ROS node for tests and drills that records messages with their time of arrival, and publishes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from specnav.errors import HarnessError
 from specnav.ros_node import spinning_node
 from specnav.supervise.waiting import wait_until
 
-KEPT = 20_000  # messages of a topic; the oldest are forgotten
+KEPT = 20_000  # messages per topic; the oldest are dropped
 SETTLE_S = 0.2
 SERVICE_S = 10.0
 
 
 @dataclass(frozen=True)
 class ProbedMessage:
-    """A message and when it was received (time.monotonic)."""
+    """A message and when it arrived (time.monotonic)."""
 
     at: float
     message: Any
 
 
 class Probe:
-    """A node in this process, spinning in a thread; close it."""
+    """A node in this process, spinning in a thread. Close it after use."""
 
     def __init__(self, domain: int) -> None:
         self._running = contextlib.ExitStack()
@@ -44,11 +44,17 @@ class Probe:
         self._chains: dict[int, NonceChain] = {}
 
     def close(self) -> None:
-        """Let go of the node."""
+        """Destroy the node."""
         self._running.close()
 
     def listen(self, kind: type, topic: str, reliable: bool = True) -> None:
-        """Keep every message of a topic from now on."""
+        """Record every message of a topic from now on.
+
+        Args:
+            kind: Message type.
+            topic: The topic.
+            reliable: Whether the subscription is reliable or best effort.
+        """
         kept = self._heard.setdefault(topic, [])
         reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
         qos = QoSProfile(depth=200, reliability=reliability)
@@ -63,7 +69,7 @@ class Probe:
         self.node.create_subscription(kind, topic, keep, qos)
 
     def heard(self, topic: str, since: float = 0.0) -> list[ProbedMessage]:
-        """Messages of a topic received at or after a time, oldest first."""
+        """Return the messages of a topic received at or after a time, oldest first."""
         with self._lock:
             kept = self._heard[topic]
             first = len(kept)
@@ -72,13 +78,13 @@ class Probe:
             return kept[first:]
 
     def last(self, topic: str) -> ProbedMessage | None:
-        """The newest message of a topic."""
+        """Return the newest message of a topic."""
         with self._lock:
             kept = self._heard[topic]
             return kept[-1] if kept else None
 
     def open(self, kind: type, topic: str, reliable: bool = True) -> Any:
-        """A publisher that a subscriber listens to; made once for each topic."""
+        """Return the publisher of a topic once a subscriber is connected; every topic has one publisher."""
         if topic not in self._publishers:
             reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
             qos = QoSProfile(depth=20, reliability=reliability)
@@ -89,20 +95,22 @@ class Probe:
         return self._publishers[topic]
 
     def say(self, topic: str, message: Any, reliable: bool = True) -> float:
-        """Publish; returns when."""
+        """Publish a message; returns the time."""
         publisher = self.open(type(message), topic, reliable)
         at = time.monotonic()
         publisher.publish(message)
         return at
 
     def introduce(self, life: Supervision) -> Supervision:
-        """A sign of life with what the commands of its session, from `order`, are known by."""
+        """Add the commitment of its session to a supervision message, so that the commands of `order` are
+        accepted.
+        """
         chain = self._chains.setdefault(life.session, NonceChain(length=1000))
         life.commitment = list(chain.commitment)
         return life
 
     def order(self, topic: str, message: MotionCommand) -> float:
-        """Publish a motion command as the sender of its session would; returns when."""
+        """Publish a motion command as the sender of its session would; returns the time."""
         if message.session not in self._chains:
             life = Supervision(session=message.session, camera_age_s=-1.0, verifier_age_s=-1.0)
             self.say(topic.replace("motion_command", "supervision"), self.introduce(life))
@@ -111,17 +119,30 @@ class Probe:
         return self.say(topic, message)
 
     def call(self, kind: type, service: str, request: Any, timeout_s: float = SERVICE_S) -> Any:
-        """Call a service and wait for its answer. Raises HarnessError when none comes."""
+        """Call a service and wait for its response.
+
+        Args:
+            kind: Service type.
+            service: Its name.
+            request: The request.
+            timeout_s: How long to wait for the service, and then for the response.
+
+        Returns:
+            The response.
+
+        Raises:
+            HarnessError: No response in time.
+        """
         if service not in self._clients:
             self._clients[service] = self.node.create_client(kind, service)
         client = self._clients[service]
         wait_until(client.service_is_ready, timeout_s, f"service {service}")
         answer = client.call_async(request)
-        wait_until(answer.done, timeout_s, f"an answer of service {service}")
+        wait_until(answer.done, timeout_s, f"a response from service {service}")
         return answer.result()
 
     def set_parameters(self, node: str, **values: bool | int | float | str) -> None:
-        """Set parameters of a node. Raises HarnessError when one is refused."""
+        """Set parameters of a node. Raises HarnessError if one is rejected."""
         from rcl_interfaces.srv import SetParameters
 
         request = SetParameters.Request()
@@ -134,7 +155,7 @@ class Probe:
                 raise HarnessError(f"{node} refused {values}: {result.reason}")
 
     def get_parameter(self, node: str, name: str, timeout_s: float = SERVICE_S) -> Any:
-        """A parameter of a node; None where the node has none of that name."""
+        """Return a parameter of a node; None if it has none of that name."""
         from rcl_interfaces.srv import GetParameters
         from rclpy.parameter import parameter_value_to_python
 

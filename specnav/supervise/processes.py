@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting, watching and stopping the child processes of a run; each child writes one log file.
+"""Starts, watches and stops the child processes of a run; each child writes to one log file.
 
-A *child* leads its own process group, so that stopping it stops whatever it started; it is instructed to end by the
-kernel if this process dies without a word. Nothing here knows what a child does.
+A *child* leads a process group of its own, so that stopping it also stops whatever it started. If this process dies
+abruptly, the kernel ends the child. Nothing here knows what a child does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ _libc = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What to start. `ready` is searched in the log's text; None: ready as soon as it runs."""
+    """A process to start.
+
+    Attributes:
+        name: Names the process and its log.
+        argv: The command line.
+        environment: Variables to add to this process's own.
+        ready: The child is ready once its log matches this; None: as soon as it runs.
+        cwd: Working directory; None: this process's own.
+    """
 
     name: str
     argv: Sequence[str]
@@ -39,7 +47,7 @@ class ChildSpec:
 
 
 class Running(Protocol):
-    """What is needed of a started process; subprocess.Popen has it."""
+    """The part of subprocess.Popen that is needed here."""
 
     pid: int
     returncode: int | None
@@ -61,12 +69,12 @@ class Child:
 
     @property
     def name(self) -> str:
-        """The name of its spec."""
+        """The child's name, from its specification."""
         return self.spec.name
 
 
 def last_words(log: Path) -> str:
-    """The last non-empty line of a log, shortened; "" when there is none."""
+    """Return the last non-empty line of a log, shortened; "" if there is none."""
     try:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
@@ -75,14 +83,15 @@ def last_words(log: Path) -> str:
 
 
 def die_with_parent() -> None:
-    """For `preexec_fn`: the kernel ends the child when the thread that started it ends without a word."""
-    # Runs in the child between fork and exec: only async-signal-safe work, the library is loaded beforehand.
+    """For `preexec_fn`: make the kernel end the child when the thread that started it dies."""
+    # Runs in the child between fork and exec: only async-signal-safe calls are allowed, so the library is
+    # loaded before.
     if _libc is not None and hasattr(_libc, "prctl"):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 class Supervisor:
-    """Owns the children of one run; use it as a context manager, so that nothing outlives the run."""
+    """Owns the children of one run. Use it as a context manager, so that no child outlives the run."""
 
 
     def __init__(self, log_folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -101,11 +110,15 @@ class Supervisor:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the children that still run."""
+        """Process ids of the children still running."""
         return tuple(c.process.pid for c in self._children.values() if c.process.poll() is None)
 
     def start(self, spec: ChildSpec) -> Child:
-        """Start a child; its stdout and stderr go to `<log folder>/<name>.log`. Raises ChildFailed."""
+        """Start a child; its stdout and stderr go to `<log folder>/<name>.log`.
+
+        Raises:
+            ChildFailed: A child of that name is running, or the command cannot be started.
+        """
         if spec.name in self._children:
             raise ChildFailed(f"process {spec.name} is already running; stop it first")
         log = self._logs / f"{spec.name}.log"
@@ -122,9 +135,20 @@ class Supervisor:
 
     @staticmethod
     def launch(spec: ChildSpec, log: IO[bytes], errors: IO[bytes] | None = None) -> Running:
-        """Start a child that leads a session of its own, its output in a log. Raises OSError.
+        """Start a child that leads a session of its own, with its output in a log.
 
-        errors: where stderr goes; None: into the log. Tests that start hundreds put something quicker in its place.
+        Tests that start hundreds of children replace this with something faster.
+
+        Args:
+            spec: What to start.
+            log: Where its output goes.
+            errors: Where stderr goes; None: into the log.
+
+        Returns:
+            The process.
+
+        Raises:
+            OSError: It cannot be started.
         """
         return subprocess.Popen(
             list(spec.argv),
@@ -138,11 +162,22 @@ class Supervisor:
         )
 
     def wait_ready(self, child: Child, timeout_s: float) -> str:
-        """Wait for the child's ready line and return it ("" without a pattern). Raises ChildFailed."""
+        """Wait until the child is ready.
+
+        Args:
+            child: The child.
+            timeout_s: How long to wait.
+
+        Returns:
+            Its ready line; "" without a pattern.
+
+        Raises:
+            ChildFailed: The child ended, or was not ready in time.
+        """
         pattern = child.spec.ready
         deadline = self._clock() + timeout_s
         while pattern is not None:
-            # Asked before reading: a child that says its word and ends at once has still said it.
+            # Poll before reading: a child that prints its ready line and ends at once was still ready.
             ended = child.process.poll() is not None
             for line in child.log.read_text(errors="replace").splitlines():
                 if pattern.search(line):
@@ -158,7 +193,7 @@ class Supervisor:
         return ""
 
     def check(self) -> None:
-        """Raise ChildFailed when a child has ended by itself."""
+        """Raise ChildFailed if a child has ended on its own."""
         for child in self._children.values():
             code = child.process.poll()
             if code is not None:
@@ -169,7 +204,15 @@ class Supervisor:
                 )
 
     def stop(self, name: str, grace_s: float = 8.0) -> int | None:
-        """Stop one child: SIGINT, then SIGTERM, then SIGKILL to its group. Returns its exit code."""
+        """Stop one child: send SIGINT, then SIGTERM, then SIGKILL to its group.
+
+        Args:
+            name: Name of the child.
+            grace_s: How long it may take to react to SIGINT.
+
+        Returns:
+            Its exit code; None if there is no such child.
+        """
         child = self._children.pop(name, None)
         if child is None:
             return None
@@ -177,7 +220,7 @@ class Supervisor:
         return child.process.returncode
 
     def stop_all(self, grace_s: float = 8.0) -> None:
-        """Stop every child, all at once; safe to call twice."""
+        """Stop all children at once. Safe to call twice."""
         children = list(self._children.values())
         self._children.clear()
         self._end(children, grace_s)
@@ -191,7 +234,7 @@ class Supervisor:
             while any(child.process.poll() is None for child in alive) and self._clock() < deadline:
                 time.sleep(POLL_S)
         for child in children:
-            # A leader that ended well may have left something behind in its group.
+            # A leader that ended cleanly may have left processes behind in its group.
             _signal_group(child.process.pid, signal.SIGKILL)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real processes on a ROS domain of their own, with a probe; nothing is left behind.
+"""Real processes in a ROS domain of their own, with a probe; leaves nothing behind.
 
-Nothing here talks to anything but 127.0.0.1.
+All communication stays on 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from specnav.supervise.surroundings import (
 from specnav.supervise.waiting import TAIL_CHARS, wait_until
 
 OPEN: list[Graph] = []
-"""Graphs in use in this process, for the code that reports what went wrong."""
+"""Graphs in use in this process, for code that reports failures."""
 _LEFT: list[Domain] = []
-"""The domain of the last graph of this process, held until another takes its place."""
+"""The domain of this process's last graph, held until another replaces it."""
 
 
 class Process:
@@ -39,31 +39,31 @@ class Process:
     def __init__(self, name: str, child: Child) -> None:
         self.name, self.log, self.popen = name, child.log, child.process
         self.left: set[Path] = set()
-        """Shared memory that it had when it was killed, and could not remove."""
+        """Shared memory that it was using when it was killed, and could not remove."""
 
     @property
     def text(self) -> str:
-        """What it has logged so far."""
+        """Its log so far."""
         return self.log.read_text(errors="replace")
 
     @property
     def is_up(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is still running."""
         return self.popen.poll() is None
 
     def wait_for(self, text: str, timeout_s: float = 30.0, count: int = 1) -> None:
-        """Wait until its log holds a text (so often). Raises HarnessError."""
+        """Wait until its log contains a text `count` times. Raises HarnessError."""
         wait_until(
             lambda: self.text.count(text) >= count or not self.is_up,
             timeout_s,
-            f"{text!r} of {self.name}",
+            f"{text!r} from {self.name}",
             lambda: self.text,
         )
         if self.text.count(text) < count:
             raise HarnessError(f"{self.name} ended without {text!r}:\n{self.text[-TAIL_CHARS:]}")
 
     def kill(self, number: int = signal.SIGKILL) -> float:
-        """Send it a signal; returns when."""
+        """Send it a signal; returns the time."""
         if number == signal.SIGKILL:
             self.left |= segments_of([self.popen.pid])
         at = time.monotonic()
@@ -71,16 +71,16 @@ class Process:
         return at
 
     def end(self, number: int = signal.SIGINT, timeout_s: float = 10.0) -> int:
-        """Signal the process and wait; returns its exit code."""
+        """Send it a signal and wait for its end; returns the exit code."""
         self.kill(number)
         return self.popen.wait(timeout_s)
 
 
 class Graph:
-    """Processes on one domain; use it as a context manager."""
+    """Processes in one domain. Use it as a context manager."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: for the logs."""
+        """Create the graph; `folder` receives the logs."""
         self.folder = folder
         self._domain = Domain(ports_in_use(read_udp_tables()), first=os.getpid() + len(str(folder)))
         self.domain = self._domain.number
@@ -90,7 +90,7 @@ class Graph:
         self.environment = ros_environment(self.domain, folder, 1)
 
     def __enter__(self) -> Graph:
-        # Fast DDS reads these when the probe's context is made; the children get the same.
+        # Fast DDS reads these variables when the probe's context is created; the children get the same ones.
         os.environ.update(self.environment)
         self.probe = Probe(self.domain)
         OPEN.append(self)
@@ -101,19 +101,19 @@ class Graph:
         self.note_segments()
         for process in self.processes:
             if process.is_up:
-                # At once and for good: a process may be stopped, and what it would say at its end is of no interest.
+                # Kill at once: a process may be frozen by SIGSTOP, and its output at the end is of no interest.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.popen.pid, signal.SIGKILL)
         self._supervisor.stop_all()
         self.probe.close()
         remove_segments(self._segments.union(*(process.left for process in self.processes)))
-        # What this process starts by itself goes on in the domain that its environment names.
+        # Nodes that this process creates later still use the domain named in its environment.
         for one in _LEFT:
             one.release()
         _LEFT[:] = [self._domain]
 
     def start_child(self, spec: ChildSpec) -> Process:
-        """Start a process; one of the same name may have run before. Its log is `<folder>/<name>-<number>.log`."""
+        """Start a process; its log is `<folder>/<name>-<number>.log`. A name may be used again."""
         name = f"{spec.name}-{len(self.processes)}"
         process = Process(
             spec.name,
@@ -128,7 +128,7 @@ class Graph:
         return self.start_child(ChildSpec(name, argv, {**self.environment, **environment}, cwd=ROOT))
 
     def told(self) -> str:
-        """The last words of every process, and how those ended that have."""
+        """Return the end of every process's log, and the exit codes of processes that have ended."""
         parts = []
         for process in self.processes:
             state = "up" if process.is_up else f"ended: {process.popen.returncode}"
@@ -136,9 +136,9 @@ class Graph:
         return "\n".join(parts)
 
     def note_segments(self) -> None:
-        """Remember the shared memory in use, so that leftovers can be distinguished from other programs' files."""
+        """Record the shared memory in use, to tell leftovers from other programs' files."""
         self._segments |= segments_of([p.popen.pid for p in self.processes if p.is_up])
 
     def segments_of(self, process: Process) -> set[Path]:
-        """Shared memory a running process has mapped."""
+        """Return the shared memory that a running process has mapped."""
         return segments_of([process.popen.pid])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole graph as real processes: verifier, faulty link, simulator and the two robot nodes, and how to ask them."""
+"""A whole robot as real processes: verifier, faulty link, simulator and two robot nodes, and how to control them."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ STATUS = "motion_status"
 COMMAND = "motion_command"
 SUPERVISION = "supervision"
 INSTRUCTION = "instruction"
-CREEP = 0.0011  # m/s: motion_node's stop_epsilon_mps, and a rounding error
+CREEP = 0.0011  # m/s: motion_node's stop_epsilon_mps plus a rounding error
 START_S = 120.0
 RESET_S = 20.0
-AFTER_RESET_S = 0.3  # until a picture of the new room has come
-# The base is stepped no more often than anything looks at it: commands come at 20 Hz, odometry goes at 30.
+AFTER_RESET_S = 0.3  # until an image of the new room has arrived
+# Stepping the base more often than it is observed would be wasted: commands come at 20 Hz, odometry is sent at 30 Hz.
 SIMULATOR: Mapping[str, Parameter] = {"state_rate": 20.0, "step_rate": 50.0}
 
 
 @dataclass(frozen=True)
 class TrialPair:
-    """Target and draft; `trained`: good enough to find things."""
+    """Target and draft model. trained: they are good enough to find things."""
 
     target: Path = DEFAULT_TARGET
     draft: Path = DEFAULT_DRAFT
@@ -61,20 +61,22 @@ class TrialPair:
 
 
 def free_port() -> int:
-    """A TCP port that was free a moment ago."""
+    """Return a TCP port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def speed(heard: ProbedMessage) -> float:
-    """The larger of the two speeds of a Twist, m/s or rad/s; 0 for the creep that a stop may begin with."""
+    """Return the larger speed of a Twist, in m/s or rad/s; 0 for the creep that a stop may begin with."""
     fastest = max(abs(heard.message.linear.x), abs(heard.message.angular.z))
     return fastest if fastest > CREEP else 0.0
 
 
 class Stack(Graph):
-    """Verifier, simulator, motion_node and vlm_nav_node with config/robot.yaml, and a faulty link between them."""
+    """Verifier, simulator, motion_node and vlm_nav_node with config/robot.yaml, with a faulty link to the
+    verifier.
+    """
 
     probe: Probe
 
@@ -85,7 +87,14 @@ class Stack(Graph):
         motion: Mapping[str, Parameter] = NOTHING,
         deciding: Mapping[str, Parameter] = NOTHING,
     ) -> None:
-        """motion, deciding: parameters on top of the file's."""
+        """Create the stack.
+
+        Args:
+            folder: For the logs.
+            pair: The models; None: the default ones.
+            motion: Parameters of motion_node that override the file's.
+            deciding: Parameters of vlm_nav_node that override the file's.
+        """
         super().__init__(folder)
         self.pair = pair or TrialPair()
         self._motion = {"max_linear": 0.5, "max_angular": 0.8, **motion}
@@ -123,34 +132,34 @@ class Stack(Graph):
 
     @property
     def max_linear(self) -> float:
-        """Forward speed of the robot, m/s."""
+        """The robot's forward speed, m/s."""
         return float(self._motion["max_linear"])
 
     @property
     def max_angular(self) -> float:
-        """Turning speed of the robot, rad/s."""
+        """The robot's turning speed, rad/s."""
         return float(self._motion["max_angular"])
 
     @property
     def robot(self) -> tuple[Process, ...]:
-        """All processes that should be up."""
+        """All processes that should be running."""
         return self.verifier, self.simulator, self.mover, self.decider
 
     def start_verifier(self) -> Process:
-        """A verifier at the stack's address."""
+        """Start a verifier at the stack's address."""
         server = ServerConfig(bind=self.address, model=str(self.pair.target))
         return self.start_child(verifier_spec(server, self.environment))
 
     def start_mover(self) -> Process:
-        """A motion_node."""
+        """Start a motion_node."""
         return self.start_child(motion_spec((CONFIG / "robot.yaml",), self.environment, self._motion))
 
     def start_decider(self) -> Process:
-        """A vlm_nav_node."""
+        """Start a vlm_nav_node."""
         given: dict[str, Parameter] = {
             "verifier": self.link.address,
             "draft_model": str(self.pair.draft),
-            "resume_timeout_s": 2.0,  # the bounds of drills end soon: a lost answer is given up before they do
+            "resume_timeout_s": 2.0,  # drills allow little time: give up a lost answer before they do
         }
         return self.start_child(
             decider_spec(
@@ -159,7 +168,7 @@ class Stack(Graph):
         )
 
     def start_what_is_down(self) -> None:
-        """Start again what has ended, and wait until everything is up and connected."""
+        """Restart processes that have ended, and wait until everything is running and connected."""
         expected: list[tuple[str, set[bytes]]] = []
         if not self.verifier.is_up:
             self.verifier = self.start_verifier()
@@ -172,18 +181,18 @@ class Stack(Graph):
         for process in self.robot:
             process.wait_for("ready", START_S)
         for topic, known in expected:
-            # A node that was killed is still counted: what is waited for is one that was not there before.
+            # Discovery still counts the subscription of a killed node, so wait for one that was not there before.
             wait_until(partial(self._newcomer, topic, known), START_S, f"a new subscription of {topic}")
         self.note_segments()
         count = self.probe.node.count_subscribers
-        # A motion_node at rest is silent: what it said at its start may have been before we could hear it.
+        # A motion_node at rest is silent, and it may have sent its first messages before we were connected.
         wait_until(lambda: self.probe.node.count_publishers(CMD_VEL) > 0, START_S, "motion_node's cmd_vel")
-        # One of the two is the probe's.
+        # One of the two subscriptions is the probe's.
         wait_until(lambda: count(IMAGE) > 1, START_S, "the decider's subscription")
         wait_until(lambda: count(COMMAND) > 1, START_S, "motion_node")
 
     def _listeners(self, topic: str) -> set[bytes]:
-        """The subscriptions of a topic that discovery knows, those of killed processes included."""
+        """Return the subscriptions of a topic that discovery knows, including those of killed processes."""
         node = self.probe.node
         name = node.resolve_topic_name(topic)
         return {bytes(one.endpoint_gid) for one in node.get_subscriptions_info_by_topic(name)}
@@ -192,17 +201,26 @@ class Stack(Graph):
         return bool(self._listeners(topic) - known)
 
     def make_ready(self) -> None:
-        """Everything up, the robot standing in a new room without an instruction."""
+        """Get everything running, with the robot standing in a new room without an instruction."""
         self.start_what_is_down()
         self.cancel()
         self.reset()
 
     def cancel(self) -> float:
-        """Drop the instruction; returns when."""
+        """Cancel the instruction; returns the time."""
         return self.probe.say(CANCEL, Empty())
 
     def reset(self, split: str = "train", absent: bool = False, ahead: bool = False) -> int:
-        """A new room; returns its seed. ahead: the robot faces what it is to find."""
+        """Put the robot into a new room.
+
+        Args:
+            split: Split of the simulator's episodes.
+            absent: The room does not contain the object that the robot is asked to find.
+            ahead: The robot faces that object.
+
+        Returns:
+            The room's seed.
+        """
         self.seed += 1
         while ahead and not make_episode(self.seed, split).target_is_ahead:
             self.seed += 1
@@ -220,15 +238,15 @@ class Stack(Graph):
         )
 
     def instruct(self, text: str) -> float:
-        """Publish an instruction; returns when."""
+        """Publish an instruction; returns the time."""
         return self.probe.say(INSTRUCTION, String(data=text))
 
     def set_simulator(self, **values: bool | float | str) -> None:
-        """Set live parameters of the simulator."""
+        """Set parameters of the running simulator."""
         self.probe.set_parameters("navsim", **values)
 
     def wait_until_moving(self, since: float, timeout_s: float = 15.0) -> float:
-        """Wait until a forward or turning speed is on cmd_vel; returns when it was heard."""
+        """Wait for a forward or turning speed on cmd_vel; returns when it was received."""
         wait_until(
             lambda: any(speed(h) > 0 for h in self.probe.heard(CMD_VEL, since)),
             timeout_s,
@@ -238,13 +256,13 @@ class Stack(Graph):
         return next(h.at for h in self.probe.heard(CMD_VEL, since) if speed(h) > 0)
 
     def decisions(self, since: float) -> list[DecisionMetrics]:
-        """Measured decisions that led to an action."""
+        """Return the metrics of decisions that led to an action."""
         return [h.message for h in self.probe.heard(METRICS, since) if h.message.sequence]
 
     def commands(self, since: float, kind: int) -> list[ProbedMessage]:
-        """Motion commands of a kind."""
+        """Return the motion commands of a kind."""
         return [h for h in self.probe.heard(COMMAND, since) if h.message.kind == kind]
 
     def freeze(self, process: Process) -> None:
-        """SIGSTOP: there, but silent."""
+        """Send SIGSTOP: the process exists, but does nothing."""
         process.kill(signal.SIGSTOP)

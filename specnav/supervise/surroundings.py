@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the children find around them: a ROS domain of their own, and no shared memory left behind.
+"""Isolates the children: a ROS domain of their own, and no shared memory left behind.
 
-ROS talks on this machine only. Shared-memory segments of Fast DDS are removed only when our processes used them and
-no living process does any more.
+ROS communicates on this machine only. Shared-memory segments of Fast DDS are removed only if our processes used them
+and no living process still does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def ports_in_use(tables: Iterable[str]) -> frozenset[int]:
-    """Local ports in the text of /proc/net/udp and the like."""
+    """Return the local ports in the text of /proc/net/udp and similar files."""
     ports = set()
     for table in tables:
         for line in table.splitlines()[1:]:
@@ -33,26 +33,35 @@ def ports_in_use(tables: Iterable[str]) -> frozenset[int]:
 
 
 def read_udp_tables() -> list[str]:
-    """The kernel's tables of UDP sockets."""
+    """Read the kernel's tables of UDP sockets."""
     return [path.read_text() for path in (Path("/proc/net/udp"), Path("/proc/net/udp6")) if path.exists()]
 
 
 class Domain:
-    """A ROS domain that no other program of ours takes while this one holds it: a lock, and no DDS port in use.
+    """A ROS domain reserved with a lock file, with none of its DDS ports in use.
 
-    Ports alone do not tell: of two programs that look in one instant both find the same domain free. The kernel lets
-    the lock go when its holder dies.
+    Checking ports is not enough: two programs looking at the same instant would find the same domain free. The kernel
+    releases the lock when its holder dies.
     """
 
     def __init__(self, used_ports: frozenset[int], first: int, locks: Path | None = None) -> None:
-        """Look from `first` on. locks: the folder of the lock files (that for temporary files). Raises HarnessError."""
+        """Reserve a free domain.
+
+        Args:
+            used_ports: UDP ports in use on this machine.
+            first: The domain to try first.
+            locks: Folder of the lock files; None: the one for temporary files.
+
+        Raises:
+            HarnessError: No domain is free.
+        """
         folder = Path(tempfile.gettempdir()) if locks is None else locks
         for offset in range(len(DOMAINS)):
             self.number = DOMAINS[(first + offset) % len(DOMAINS)]
             base = DDS_BASE_PORT + DDS_PORTS_PER_DOMAIN * self.number
             if any(base <= port < base + DDS_PORTS_PER_DOMAIN for port in used_ports):
                 continue
-            with contextlib.suppress(OSError):  # another's, or a file of another user
+            with contextlib.suppress(OSError):  # locked, or the file belongs to another user
                 self._lock = (folder / f"specnav-domain-{self.number}.lock").open("a")
                 try:
                     fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,17 +74,26 @@ class Domain:
         )
 
     def release(self) -> None:
-        """Others may have it."""
+        """Release the domain for others."""
         self._lock.close()
 
 
 def ros_environment(domain: int, log_folder: Path, threads: int) -> dict[str, str]:
-    """Variables for ROS processes of this run; the rest of the environment must be passed on whole beside them."""
+    """Return variables for the ROS processes of a run, to be added to this process's environment.
+
+    Args:
+        domain: The ROS domain.
+        log_folder: Folder for logs and ROS_HOME.
+        threads: OpenMP threads per process.
+
+    Returns:
+        The variables.
+    """
     return {
         "ROS_DOMAIN_ID": str(domain),
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
         "ROS_LOG_DIR": str(log_folder / "ros"),
-        # What a robot's nodes keep for their next start: a run takes nothing over from another.
+        # Robot nodes store state here for their next start; no run may inherit it from another.
         "ROS_HOME": str(log_folder / "ros"),
         "RCUTILS_COLORIZED_OUTPUT": "0",
         "PYTHONUNBUFFERED": "1",
@@ -84,7 +102,7 @@ def ros_environment(domain: int, log_folder: Path, threads: int) -> dict[str, st
 
 
 def segments_of(pids: Sequence[int], maps_folder: Path = Path("/proc")) -> set[Path]:
-    """Fast DDS shared-memory files that the given processes have mapped."""
+    """Return the Fast DDS shared-memory files that the given processes have mapped."""
     found = set()
     for pid in pids:
         try:
@@ -99,10 +117,16 @@ def segments_of(pids: Sequence[int], maps_folder: Path = Path("/proc")) -> set[P
 
 
 def remove_segments(segments: Iterable[Path]) -> int:
-    """Remove those of the given files that no living process has mapped; returns how many.
+    """Remove those of the given files that no other process has mapped.
 
-    What an ended participant wrote into counts as mapped by no process although this process still has it mapped:
-    Fast DDS lets go of what it read only when the process ends, and then nothing would remove it.
+    Segments of ended participants stay mapped in this process, because Fast DDS unmaps what it has read only when the
+    process ends; they are removed regardless, since nothing would remove them later. Port files mapped here are kept.
+
+    Args:
+        segments: The files.
+
+    Returns:
+        The number of files removed.
     """
     others = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()} - {os.getpid()}
     held, here = segments_of(sorted(others)), segments_of([os.getpid()])

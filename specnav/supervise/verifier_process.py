@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud verifier as a child process on loopback, for commands that need one only for themselves."""
+"""Runs a cloud verifier as a child process on loopback, for commands that need one for themselves."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ START_TIMEOUT_S = 300.0
 
 @contextmanager
 def verifier_process(server: ServerConfig) -> Iterator[Callable[[], str]]:
-    """Start `python -m cloud_verifier` on a free port, stop it at the end. Yields what waits until it serves and gives
-    its endpoint: there is something else to do meanwhile.
+    """Start `python -m cloud_verifier` on a free port, and stop it at the end.
 
-    Waiting raises UsageError, with the child's own last message when it ends before it is ready.
+    The verifier starts in the background, so that the caller can do other work meanwhile.
+
+    Args:
+        server: The verifier's settings; its address is replaced.
+
+    Yields:
+        A function that waits until the verifier serves and returns its endpoint. It raises UsageError if the verifier
+        is not ready in time or ends first; the message then contains the verifier's last line.
     """
     server = replace(server, bind=f"{LOOPBACK}:0")
-    # What the caller was given is relative to where the caller is.
+    # The caller's paths are relative to the caller's working directory.
     spec = replace(verifier_spec(server, {}), cwd=None)
     with tempfile.TemporaryDirectory(prefix="specnav-verifier-") as logs, Supervisor(Path(logs)) as supervisor:
         child = supervisor.start(spec)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a condition, with an end."""
+"""Waits for a condition, with a time-out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,20 @@ TAIL_CHARS = 3000
 def wait_until(
     done: Callable[[], bool], timeout_s: float, what: str, explain: Callable[[], str] = lambda: ""
 ) -> float:
-    """Wait for a condition; returns when it held (time.monotonic). Raises HarnessError after the time-out."""
+    """Wait for a condition.
+
+    Args:
+        done: The condition.
+        timeout_s: How long to wait.
+        what: What is waited for, for the error message.
+        explain: Returns details for the error message; its end is shown.
+
+    Returns:
+        When the condition held (time.monotonic).
+
+    Raises:
+        HarnessError: It did not hold in time.
+    """
     deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline:

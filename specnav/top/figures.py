@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a verifier did between two looks at its metrics. Pure: no sockets, no clock, no terminal."""
+"""What a verifier did between two scrapes of its metrics. Pure: no sockets, no clock, no terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from specnav.top.scrape import Scrape
 
 @dataclass(frozen=True)
 class Quantile:
-    """Seconds; None where nothing happened. beyond: it is more than that, the last bound of the histogram."""
+    """A quantile of a histogram.
+
+    Attributes:
+        seconds: The quantile; None without observations.
+        beyond: It lies above the histogram's last finite bound, which `seconds` is.
+    """
 
     seconds: float | None
     beyond: bool = False
@@ -19,8 +24,10 @@ class Quantile:
 
 @dataclass(frozen=True)
 class Interval:
-    """What happened between two looks at a verifier. One that began anew meanwhile is counted from then. Metrics are
-    named without `specdec_`; labels choose some of what a metric has, like one client's.
+    """What happened between two scrapes of a verifier.
+
+    If the verifier restarted in between, its counters are taken to have started at 0. Metrics are named without
+    `specdec_`; labels select some of a metric's samples, such as those of one client.
     """
 
     before: Scrape
@@ -28,25 +35,25 @@ class Interval:
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
+        """Length of the interval."""
         return max(self.now.at_s - self.before.at_s, 1e-9)
 
     def grown(self, name: str, **labels: str) -> float:
-        """How much a counter has grown; one that has fallen began anew at 0."""
+        """Return how much a counter has grown; one that has fallen was reset to 0."""
         before, now = self.before.total(name, **labels), self.now.total(name, **labels)
         return now - before if now >= before else now
 
     def rate(self, name: str, **labels: str) -> float:
-        """The same a second."""
+        """Return a counter's growth per second."""
         return self.grown(name, **labels) / self.seconds
 
     def share(self, part: str, whole: str, **labels: str) -> float | None:
-        """The growth of one counter over that of another; None where the other has not grown."""
+        """Return the growth of one counter divided by that of another; None if the other has not grown."""
         grown = self.grown(whole, **labels)
         return self.grown(part, **labels) / grown if grown > 0 else None
 
     def quantiles(self, name: str) -> tuple[Quantile, Quantile]:
-        """Median and 95th percentile of what a histogram took."""
+        """Return the median and 95th percentile of the observations in the interval."""
         old, new = self.before.buckets(name), self.now.buckets(name)
         anew = any(new[bound] < old.get(bound, 0.0) for bound in new)
         grown = new if anew else {bound: count - old.get(bound, 0.0) for bound, count in new.items()}
@@ -54,7 +61,7 @@ class Interval:
 
     @property
     def clients(self) -> list[str]:
-        """Names of the clients that are there now, the busiest first."""
+        """Names of the connected clients, the busiest first."""
         names = self.now.labels("client_sessions", "client")
         return sorted(
             names,
@@ -67,7 +74,9 @@ class Interval:
 
 
 def quantile(q: float, buckets: dict[float, float]) -> Quantile:
-    """The q-quantile of cumulated counts by bound, as Prometheus' histogram_quantile reckons it: linear in a bucket."""
+    """Compute a quantile of cumulative counts by bound like Prometheus' histogram_quantile: linear within a
+    bucket.
+    """
     whole = buckets.get(math.inf, 0.0)
     if whole <= 0:
         return Quantile(None)

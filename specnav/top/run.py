@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look, draw, wait, again: until Ctrl-C, or once."""
+"""Scrapes, draws and waits, until Ctrl-C or once."""
 
 from __future__ import annotations
 
@@ -18,28 +18,34 @@ from specnav.top.scrape import Address, Scrape, ScrapeFailed, fetch, parse
 from specnav.top.view import view_of
 
 METRICS = "127.0.0.1:9464"
-"""Where commands and documents expect a verifier's --metrics; 9090 is where Prometheus itself listens."""
+"""Where commands and documents expect a verifier's --metrics; Prometheus itself listens at port 9090."""
 
 
 @dataclass(frozen=True)
 class TopConfig:
-    """What is watched, and how often."""
+    """Which verifier to watch, and how often."""
 
     address: str = setting(
         METRICS, "Where the verifier's --metrics listens.", metavar="[HOST:PORT]", positional=True
     )
-    interval_s: float = setting(1.0, "Time between two looks.", 0.1, 3600, unit="s", flags=("--interval",))
-    once: bool = setting(False, "One snapshot, its rates over one interval, and end.")
+    interval_s: float = setting(1.0, "Time between two updates.", 0.1, 3600, unit="s", flags=("--interval",))
+    once: bool = setting(False, "Print one snapshot, with rates over one interval, and exit.")
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)
 
 
 class VerifierWatch:
-    """What is known of one verifier, look by look. A verifier that goes away is waited for."""
+    """State of the watched verifier. If the verifier goes away, the watch goes on until it is back."""
 
     def __init__(self, address: Address, text: Callable[[], str], clock: Callable[[], float]) -> None:
-        """text: the verifier's /metrics now, or ScrapeFailed is raised. clock: seconds."""
+        """Create a watch.
+
+        Args:
+            address: Where the metrics are.
+            text: Returns the verifier's current /metrics, or raises ScrapeFailed.
+            clock: Returns seconds.
+        """
         self._address = address
         self._text = text
         self._clock = clock
@@ -50,34 +56,44 @@ class VerifierWatch:
         self._answers = False
 
     def look(self) -> None:
-        """Look once; figures are of what happened since the look before. Raises ScrapeFailed."""
+        """Scrape once; the figures then cover the time since the previous scrape. Raises ScrapeFailed."""
         try:
             now = parse(self._text(), self._clock())
         except ScrapeFailed:
-            self._before, self._answers = None, False  # what happened meanwhile is of no one interval
+            self._before, self._answers = None, False  # figures across the gap would belong to no interval
             raise
         self._interval = None if self._before is None else Interval(self._before, now)
         self._before, self._answers = now, True
         self._heard_s, self._heard_at = now.at_s, time.strftime("%H:%M:%S")
 
     def view(self) -> RenderableType:
-        """How it looks now."""
+        """Draw the current state."""
         where = f"verifier {self._address}"
         if not self._answers:
             silent_s = self._clock() - self._heard_s
             return view_of(f"{where}   no answer since {self._heard_at} ({silent_s:.0f} s)", self._interval)
         draining = self._interval is not None and self._interval.now.total("draining") > 0
         state = "draining" if draining else "serving"
-        seconds = "" if self._interval is None else f"   of the last {self._interval.seconds:.1f} s"
+        seconds = "" if self._interval is None else f"   last {self._interval.seconds:.1f} s"
         return view_of(f"{where}   {self._heard_at}   {state}{seconds}", self._interval)
 
 
 def run_top(
     config: TopConfig, console: Console | None = None, pause: Callable[[float], None] = time.sleep
 ) -> int:
-    """Show until interrupted, or once (returns 0).
+    """Show a verifier's metrics until interrupted, or once.
 
-    Raises UsageError for a bad address, ScrapeFailed where nothing answers at first.
+    Args:
+        config: The settings.
+        console: Where to draw; None: the terminal.
+        pause: Waits for a number of seconds.
+
+    Returns:
+        0, after one snapshot.
+
+    Raises:
+        UsageError: The address is invalid.
+        ScrapeFailed: Nothing answers at the first attempt.
     """
     address = Address.parse(config.address)
     console = console or Console(highlight=False)
@@ -100,5 +116,5 @@ def run_top(
 
 def _look_again(watch: VerifierWatch, interval_s: float, pause: Callable[[float], None]) -> None:
     pause(interval_s)
-    with contextlib.suppress(ScrapeFailed):  # the view says since when
+    with contextlib.suppress(ScrapeFailed):  # the view shows since when nothing answers
         watch.look()

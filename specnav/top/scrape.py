@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One look at a verifier's `/metrics`: fetched over HTTP and parsed by Prometheus' own parser."""
+"""Scrapes a verifier's `/metrics`: fetches it over HTTP and parses it with Prometheus' own parser."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ MOST_BYTES = 8 << 20
 
 
 class ScrapeFailed(HarnessError):
-    """Nothing answers, or not with a verifier's metrics; the message is one line."""
+    """Nothing answers, or the answer is not a verifier's metrics; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where `/metrics` is."""
+    """Address of `/metrics`."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """HOST:PORT, also as a URL. Raises UsageError for anything else."""
+        """Parse HOST:PORT or a URL of it. Raises UsageError for anything else."""
         plain = text.removeprefix("http://").removesuffix("/").removesuffix("/metrics")
         host, colon, port = plain.rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise UsageError(f"{text!r} is not HOST:PORT: give where the verifier's --metrics listens")
+            raise UsageError(f"{text!r} is not HOST:PORT: give the address of the verifier's --metrics")
         return cls(host.strip("[]"), int(port))
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Address:
 
 @dataclass(frozen=True)
 class MetricSample:
-    """One value, and what it is of."""
+    """A value and its labels."""
 
     labels: Mapping[str, str]
     value: float
@@ -51,28 +51,33 @@ class MetricSample:
 
 @dataclass(frozen=True)
 class Scrape:
-    """What was read at once. at_s: when; samples: by name, without `specdec_`."""
+    """The result of one scrape.
+
+    Attributes:
+        at_s: When it was made, s.
+        samples: Samples by metric name, without `specdec_`.
+    """
 
     at_s: float
     samples: Mapping[str, Sequence[MetricSample]]
 
     def total(self, name: str, **labels: str) -> float:
-        """Sum of what has these labels; 0 where there is none."""
+        """Return the sum of the samples with these labels; 0 if there are none."""
         found = self.samples.get(name, ())
         return sum(one.value for one in found if labels.items() <= one.labels.items())
 
     def labels(self, name: str, label: str) -> list[str]:
-        """The values of a label, in order."""
+        """Return the values of a label, in order of appearance."""
         return list(dict.fromkeys(one.labels[label] for one in self.samples.get(name, ()) if label in one.labels))
 
     def buckets(self, name: str) -> dict[float, float]:
-        """How many values were at most so large, by bound; the last one is infinite."""
+        """Return a histogram's cumulative counts by upper bound; the last bound is infinite."""
         found = self.samples.get(f"{name}_bucket", ())
         return dict(sorted((float(one.labels["le"]), one.value) for one in found))
 
 
 def fetch(address: Address) -> str:
-    """The text of `/metrics`. Raises ScrapeFailed."""
+    """Fetch the text of `/metrics`. Raises ScrapeFailed."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/metrics")
@@ -87,12 +92,12 @@ def fetch(address: Address) -> str:
     finally:
         connection.close()
     if answer.status != 200:
-        raise ScrapeFailed(f"http://{address}/metrics answers {answer.status}: that is not a verifier")
+        raise ScrapeFailed(f"http://{address}/metrics answers {answer.status}: not a verifier")
     return text
 
 
 def parse(text: str, at_s: float) -> Scrape:
-    """What the text says. Raises ScrapeFailed for one that is not a verifier's."""
+    """Parse the text of `/metrics`. Raises ScrapeFailed if it is not a verifier's."""
     samples: dict[str, list[MetricSample]] = {}
     try:
         for family in text_string_to_metric_families(text):
@@ -107,5 +112,5 @@ def parse(text: str, at_s: float) -> Scrape:
     except (ValueError, KeyError) as error:
         raise ScrapeFailed("the answer is not a verifier's /metrics: it cannot be parsed") from error
     if "forwards_total" not in samples:
-        raise ScrapeFailed("what answers there has no metrics of a verifier: is it another program's /metrics?")
+        raise ScrapeFailed("the answer has no verifier metrics: is this another program's /metrics?")
     return scrape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures as text: a block about the verifier, and a row for each client."""
+"""Formats figures as text: a block about the verifier, and a row for each client."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ from specnav.terminal import plain_table
 from specnav.top.figures import Interval, Quantile
 
 MOST_CLIENTS = 20
-"""Rows; the busiest clients come first."""
+"""Most client rows; the busiest clients come first."""
 NOTHING = "–"
 TITLES = ("client", "sessions", "tok/s", "accepted", "msg/s", "up/s", "down/s", "KV", "refused")
 
 
 def view_of(headline: str, interval: Interval | None) -> RenderableType:
-    """All of it. headline: where, when, and whether it answers. interval: None before there was one."""
+    """Draw the whole view.
+
+    Args:
+        headline: Address, time, and whether the verifier answers.
+        interval: The latest interval; None before there is one.
+
+    Returns:
+        What to print.
+    """
     if interval is None:
         return Text(headline)
     return Group(Text(headline, style="bold"), Text(), _whole(interval), Text(), _clients(interval))
@@ -71,23 +79,23 @@ def _clients(at: Interval) -> RenderableType:
 
 
 def printable(name: str) -> str:
-    """A name from elsewhere, without what a terminal would obey."""
+    """Return a name received from elsewhere without terminal control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in name)[:64]
 
 
 def number(value: float | None) -> str:
-    """A mean, or that there is none."""
+    """Format a mean; a dash without one."""
     return NOTHING if value is None else f"{value:.2f}"
 
 
 def accepted(at: Interval, **labels: str) -> str:
-    """Share of the draft tokens, or that none was judged."""
+    """Format the share of draft tokens accepted; a dash if none was verified."""
     share = at.share("accepted_tokens_total", "drafted_tokens_total", **labels)
     return NOTHING if share is None else f"{share:.0%}"
 
 
 def size(value: float) -> str:
-    """Bytes in the unit that fits."""
+    """Format bytes in a suitable unit."""
     for unit in ("B", "kB", "MB"):
         if abs(value) < 1000:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
@@ -96,23 +104,23 @@ def size(value: float) -> str:
 
 
 def pair(quantiles: tuple[Quantile, Quantile]) -> str:
-    """Median and 95th percentile, ms."""
+    """Format the median and 95th percentile, in ms."""
     return " / ".join(map(milliseconds, quantiles)) + ("" if quantiles[0].seconds is None else " ms")
 
 
 def milliseconds(one: Quantile) -> str:
-    """Without the unit."""
+    """Format a quantile in ms, without the unit."""
     if one.seconds is None:
         return NOTHING
     return f"{'>' if one.beyond else ''}{one.seconds * 1e3:.3g}"
 
 
 def hints(at: Interval) -> str:
-    """How long they took of a forward, and how many left."""
+    """Format the time per forward spent on hints, and how many were sent per second."""
     seconds = at.share("hint_seconds_sum", "hint_seconds_count")
-    return NOTHING if seconds is None else f"{seconds * 1e3:.2f} ms a forward, {at.rate('hints_sent_total'):.0f}/s"
+    return NOTHING if seconds is None else f"{seconds * 1e3:.2f} ms per forward, {at.rate('hints_sent_total'):.0f}/s"
 
 
 def with_all(at: Interval, name: str, **labels: str) -> str:
-    """In this interval, and since the verifier began."""
-    return f"{at.grown(name, **labels):.0f} ({at.now.total(name, **labels):.0f} in all)"
+    """Format the growth in this interval, and the total since the verifier started."""
+    return f"{at.grown(name, **labels):.0f} ({at.now.total(name, **labels):.0f} in total)"

@@ -86,7 +86,7 @@ def test_the_list_says_when_why_and_how_long(folder, file, monkeypatch, capsys):
     (line,) = [one for one in lines if file.name in one]
     assert " NO_RESPONSE " in line and " 20.0 " in line and "no [bold]answer[/] from the base" in line
     assert "cannot be read" in next(one for one in lines if "ESTOP.mcap" in one)
-    assert "its writing was interrupted" in next(one for one in lines if ".partial" in one)
+    assert "writing was interrupted" in next(one for one in lines if ".partial" in one)
     assert lines[-1].startswith("3 files, ")
     monkeypatch.setenv("ROS_HOME", str(folder.parents[1]))
     assert run_here(monkeypatch, capsys, "blackbox")[1] == out

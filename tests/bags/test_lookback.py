@@ -68,7 +68,7 @@ def test_a_bag_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(tmp_path)
 def test_a_black_box_file_that_is_no_mcap_is_said_in_a_line(tmp_path, data):
     file = tmp_path / "blackbox.mcap"
     file.write_bytes(data)
-    with pytest.raises(EvaluationError, match="does not begin like an mcap file") as refused:
+    with pytest.raises(EvaluationError, match="does not start like an mcap file") as refused:
         read_walk(file)
     assert "\n" not in str(refused.value)
 

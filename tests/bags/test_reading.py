@@ -225,7 +225,7 @@ def test_frames_without_stamps_are_known_by_the_time_of_recording(tmp_path):
         bag.frame(stamp_ns=0)
     _, _, contents = contents_of(bag.save(tmp_path / "zero"))
     assert [f.stamp_ns for f in contents.frames] == [f.time_ns for f in contents.frames]
-    assert "one header stamp" in contents.notes[0]
+    assert "same header stamp" in contents.notes[0]
 
 
 def test_references_come_from_commands_where_no_metrics_were_recorded(tmp_path):

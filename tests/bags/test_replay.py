@@ -155,7 +155,7 @@ def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
         ([ROOMS, "--robot-config", "/nowhere.yaml"], "cannot read /nowhere.yaml"),
         (
             [ROOMS, "--connect", "tcp://127.0.0.1:1", "--target-model", "x"],
-            "--target-model is the server's choice",
+            "with --connect the server chooses the target",
         ),
         ([ROOMS, "--connect", "udp://x", "--limit", "1"], "udp://x"),
         ([ROOMS, "--draft-model", "/nowhere/model"], "/nowhere/model"),
@@ -188,7 +188,7 @@ def test_a_verifier_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path)
     ("arguments", "said"),
     [
         (["--out", "walk.bag", "--sim"], "does not end in .mcap"),
-        (["--out", ROOMS, "--sim"], "is there already; give another name, or --force"),
+        (["--out", ROOMS, "--sim"], "exists already; give another name, or --force"),
         (["--out", "x.mcap", "--sim", "/odom"], "--sim records its own topics"),
         (["--out", "x.mcap", "--sim", "--split", "moon"], "moon"),
     ],

@@ -57,7 +57,7 @@ def test_an_error_leaves_what_was_there(tmp_path):
 def test_a_file_that_is_there_is_replaced_only_when_told_so(tmp_path):
     path = tmp_path / "walk.mcap"
     record(path)
-    with pytest.raises(EvaluationError, match="is there already; give another name, or --force"):
+    with pytest.raises(EvaluationError, match="exists already; give another name, or --force"):
         record(path, 1)
     record(path, 1, replace=True)
     assert said(path) == ["go 0"]

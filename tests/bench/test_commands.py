@@ -37,7 +37,7 @@ def test_the_old_spelling_is_put_in_its_new_place(old, new):
 def test_the_old_spelling_works_and_says_so_in_one_line():
     done = CliRunner().invoke(app, ["bench", "--clients", "0"])
     (line,) = done.stderr.splitlines()
-    assert line == "specnav bench OPTIONS is now specnav bench clients: the old spelling goes soon"
+    assert line == "specnav bench OPTIONS is now specnav bench clients: the old spelling will be removed soon"
     assert isinstance(done.exception, UsageError) and "numbers of clients" in str(done.exception)
     assert CliRunner().invoke(app, ["bench", "--help"]).stderr == ""
 

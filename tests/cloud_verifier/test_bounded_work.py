@@ -95,7 +95,7 @@ def test_health_tells_of_a_loop_that_does_not_go_round(text_pair: Pair, start_se
     status = open_status("127.0.0.1:0", running.server, lambda: "")
     assert look(status, "/healthz") == look(status, "/readyz") == (200, "ok\n")
     now[0] = 6.0
-    assert look(status, "/readyz") == (503, "the loop of the engine has not gone round for 6 s\n")
+    assert look(status, "/readyz") == (503, "the engine loop has not run for 6 s\n")
     assert look(status, "/healthz")[0] == 200
     now[0] = 31.0
     assert look(status, "/healthz")[0] == 503

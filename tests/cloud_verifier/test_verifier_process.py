@@ -131,7 +131,7 @@ def test_a_successor_with_a_tuned_target_begins_anew_and_mixes_nothing(
         (["--model", "{model}", "--keys", "/nowhere"], "cannot read the server's key /nowhere/server.key"),
         (["--model", "{model}", "--max-sessions", "0"], "max_sessions must be a whole number from 1 to 100000, got 0"),
         (["--model", "{model}", "--quantize", "3bit"], "quantize"),
-        (["--model", "{model}", "--gguf", "threads=2"], "gguf is of a GGUF draft"),
+        (["--model", "{model}", "--gguf", "threads=2"], "gguf needs a GGUF draft"),
         (["--model", "{model}", "--draft-model", "{model}", "--gguf", "threads"], "give NAME=VALUE"),
         (["--model", "{model}", "--draft-model", "{model}", "--gguf", "threads=2"], "leave gguf out"),
         (["--model", "{model}", "--energy-root", "/dev/null"], "energy_root must be a folder"),

@@ -105,7 +105,7 @@ def test_a_robot_that_must_go_on_is_asked_to_move_while_the_fault_lasts():
     on = drill(reaction=ExpectedReaction.GOES_ON, reasons=(), within_s=1.5)
     assert judge(on, 0, trace((9.0, 13.0, 0.3)), 0.0).passed
     assert judge(on, 0, trace((9.0, 10.2, 0.3), (10.2, 14.0, 0.0), (14.0, 15, 0.3)), 0.0).problems == [
-        "did not go on"
+        "did not continue"
     ]
 
 

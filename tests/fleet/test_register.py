@@ -111,7 +111,7 @@ def test_a_replica_of_another_model_is_left_out_and_said_to_be():
     assert of.state("replica-2", 0.0) == "left_out"
     assert of.left_out(report(2, identity=OTHER)) == "another model"
     keys = Identity("m", "v", "e", "", "s", "other key")
-    assert of.left_out(report(3, identity=keys)) == "another server key"
+    assert of.left_out(report(3, identity=keys)) == "different server key"
 
 
 def test_an_answer_goes_on_only_with_the_model_that_began_it():

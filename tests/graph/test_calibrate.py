@@ -118,7 +118,7 @@ def test_a_late_robot_is_measured_while_others_that_cannot_be_are_named_and_stan
     for name, said in (
         ("dead", "the base does not turn: up to 1.40 rad/s were commanded and odometry shows 0.0 degrees"),
         ("deaf", "no subscriber on /deaf/cmd_vel"),
-        ("stamped", "geometry_msgs/msg/TwistStamped is wanted there: --stamped"),
+        ("stamped", "subscribers expect geometry_msgs/msg/TwistStamped: --stamped"),
     ):
         assert others[name].popen.wait(CALIBRATION_S) == 1
         assert said in complaint(others[name])

@@ -63,7 +63,7 @@ def test_what_is_missing_and_each_planted_fault_is_named_on_a_line_of_its_own(gr
         and "odom -> base_link; motion_node expects any -> trunk" in first.text
     )
     assert "/odom: " in first.text and " Hz from /navsim" in first.text
-    assert "/cmd_vel is taken by /navsim" in first.text and "only /motion_node sends" in first.text
+    assert "/cmd_vel is received by /navsim" in first.text and "only /motion_node sends" in first.text
     assert published <= {"/parameter_events"}  # nothing that could move a robot
 
     probe.say("e_stop", Bool(data=True))
@@ -82,7 +82,7 @@ def test_what_is_missing_and_each_planted_fault_is_named_on_a_line_of_its_own(gr
         ("image", "no node publishes /camera/nowhere"),
         ("types", "/stop: /probe (std_msgs/msg/String)"),
         ("QoS", "/motion_command from /probe never reaches /motion_node: it is published best effort"),
-        ("velocities", "/cmd_vel: /probe drives the robot now, up to 0.30"),
+        ("velocities", "/cmd_vel: /probe is driving the robot, up to 0.30"),
         ("e-stop", "is latched"),
         ("verifier", f"no verifier answers at {address}"),
     ):

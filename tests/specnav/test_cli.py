@@ -65,7 +65,7 @@ from tests.helpers.commands import run_here
         (["bench", "clients", "2", "--methods", "hf-generate"], "cannot be measured with many clients"),
         (["bench", "--clients", "0"], "give e.g. 1,8,16"),  # as it was spelled before
         (["top", "here"], "'here' is not HOST:PORT"),
-        (["api"], "name the verifier that decides: --connect tcp://HOST:PORT"),
+        (["api"], "give the verifier's address: --connect tcp://HOST:PORT"),
         (["api", "--connect", "tcp://x:1", "--bind", "0.0.0.0:80"], "give --api-keys FILE"),
         (["api", "--connect", "tcp://x:1", "--bind", "here"], "give HOST:PORT"),
         (["api", "--connect", "tcp://x:1", "--api-keys", "/nowhere/keys"], "cannot read the file of API keys"),

@@ -51,7 +51,7 @@ def test_a_draft_whose_context_is_too_short_for_the_rows_is_told() -> None:
 def test_the_command_prints_a_table_or_json_for_scripts() -> None:
     draft = str(tiny.built_pairs() / "text-draft")
     shown = CliRunner().invoke(app, ["doctor", "--draft", draft, "--seconds", "1", "--rows", "1,2"])
-    assert shown.exit_code == 0 and "ms a forward" in shown.output
+    assert shown.exit_code == 0 and "ms per forward" in shown.output
     told = CliRunner().invoke(app, ["doctor", "--draft", draft, "--seconds", "1", "--rows", "1,2", "--json"])
     assert [one["rows"] for one in json.loads(told.stdout)["forwards"]] == [1, 2]
 
@@ -60,7 +60,7 @@ def test_the_command_prints_a_table_or_json_for_scripts() -> None:
     ("arguments", "said"),
     [
         (["--draft", "/nowhere/draft"], "/nowhere/draft does not exist"),
-        (["--draft", "x", "--robot"], "look at different things"),
+        (["--draft", "x", "--robot"], "check different things"),
         (["--draft", "x", "--rows", "0"], "counts must be whole numbers from 1 on, like 1,4,8, got '0'"),
         (["--model", "x"], "--pair, --model and --variants are for --gpu"),
         (["--pair", "nav"], "--pair, --model and --variants are for --gpu"),

@@ -47,7 +47,7 @@ def test_a_key_is_made_listed_handed_out_rotated_and_revoked(run, tmp_path):
     assert key.secret not in run("keys", "list")[1] + run("keys", "list", "--json")[1]
 
     code, out, _ = run("keys", "rotate", "robot-1")
-    assert code == 0 and "the previous one is good until" in out
+    assert code == 0 and "the previous one stays valid until" in out
     assert run("keys", "export", "robot-1", "--to", "robot-1.key", "--forget")[0] == 0
     assert read_key(tmp_path / "robot-1.key").public != key.public
     refused(run("keys", "export", "robot-1"), "the secret of robot-1 is not kept here")
@@ -85,7 +85,7 @@ def test_a_client_file_that_is_none_is_a_line_and_the_others_are_listed(run, tmp
     run("keys", "new", "good")
     (tmp_path / "keys/clients/bad.json").write_text("{")
     code, out, err = run("keys", "list")
-    assert code == 0 and "good" in out and "left out:" in err and "bad.json" in err
+    assert code == 0 and "good" in out and "ignored:" in err and "bad.json" in err
 
 
 def test_a_server_beyond_loopback_wants_keys(run):
@@ -95,7 +95,7 @@ def test_a_server_beyond_loopback_wants_keys(run):
 
 
 def test_a_key_file_that_cannot_be_used_is_told_before_a_model_is_loaded(run, tmp_path):
-    refused(run("generate", "hi", "--key", "robot-1.key"), "name it with --connect")
+    refused(run("generate", "hi", "--key", "robot-1.key"), "give its address with --connect")
     refused(
         run("generate", "hi", "--connect", "tcp://127.0.0.1:1", "--key", "no.key"),
         "cannot read key file no.key",

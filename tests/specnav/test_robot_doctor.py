@@ -150,15 +150,15 @@ PLANTED = [
         "middleware",
         "spec_vlm_nav_interfaces is not installed",
     ),
-    (without_node("vlm_nav_node"), "FAIL", "vlm_nav_node", "is not up"),
+    (without_node("vlm_nav_node"), "FAIL", "vlm_nav_node", "is not running"),
     (with_node("motion_node", count=2), "FAIL", "motion_node", "2 nodes are called /motion_node"),
-    (with_node("motion_node", values=None), "FAIL", "motion_node", "does not answer"),
+    (with_node("motion_node", values=None), "FAIL", "motion_node", "does not respond"),
     (with_node("motion_node", values={"dry_run": True}), "warn", "motion_node", "dry_run"),
     (
         with_node("motion_node", values={"use_sim_time": True}),
         "FAIL",
         "time",
-        "true of motion_node and false of",
+        "true for motion_node and false for",
     ),
     (replace(sound(), clocks=("/bag",)), "warn", "time", "/bag publishes /clock"),
     # sensors
@@ -169,7 +169,7 @@ PLANTED = [
         "no node publishes /image",
     ),
     (with_topic("image", publishers=(end(CAMERA, RAW),)), "FAIL", "image", "is sensor_msgs/msg/Image"),
-    (with_topic("image", heard=TopicTraffic()), "FAIL", "image", "nothing came"),
+    (with_topic("image", heard=TopicTraffic()), "FAIL", "image", "nothing arrived"),
     (with_topic("image", heard=heard(1.5, longest_gap_s=0.7)), "warn", "image", "1.5 Hz"),
     (with_topic("image", heard=heard(5.0, longest_gap_s=1.4)), "warn", "image", "longest gap 1.40 s"),
     (with_topic("odom", heard=heard(1.0, longest_gap_s=1.0)), "FAIL", "odom", "1.0 Hz"),
@@ -179,7 +179,7 @@ PLANTED = [
         "odom",
         "/driver, /ekf",
     ),
-    (with_topic("motion_status", heard=TopicTraffic()), "FAIL", "motion_status", "nothing of motion_node"),
+    (with_topic("motion_status", heard=TopicTraffic()), "FAIL", "motion_status", "motion_node sent nothing"),
     (with_topic("supervision", heard=heard(3.0)), "warn", "supervision", "3.0 Hz"),
     (with_topic("supervision", publishers=()), "FAIL", "supervision", "does not publish"),
     (
@@ -188,7 +188,7 @@ PLANTED = [
         "odom stamps",
         "do not advance",
     ),
-    (with_topic("image", heard=heard(frames=(("f", ""),))), "warn", "image stamps", "not filled"),
+    (with_topic("image", heard=heard(frames=(("f", ""),))), "warn", "image stamps", "are empty"),
     (
         with_topic("image", heard=heard(frames=(("f", ""),), offset_s=-3.0)),
         "warn",
@@ -219,7 +219,7 @@ PLANTED = [
         with_topic("odom", subscribers=(end(MOVER, ODOMETRY),), publishers=(end(BASE, ODOMETRY, False),)),
         "FAIL",
         "QoS",
-        "wanted reliable",
+        "requested reliable",
     ),
     (
         with_topic("motion_command", subscribers=(end(MOVER, COMMAND, lasting=True),)),
@@ -238,15 +238,15 @@ PLANTED = [
         with_topic("cmd_vel", subscribers=(end("/rosbag2_recorder", TWIST),)),
         "FAIL",
         "base",
-        "no node takes /cmd_vel",
+        "no node receives /cmd_vel",
     ),
     (with_node("motion_node", values={"motion_backend": "nav2"}), "FAIL", "base", "drive_on_heading"),
-    (with_topic("cmd_vel", publishers=MOVER_AND_STRANGER), "warn", "velocities", "/teleop may send"),
+    (with_topic("cmd_vel", publishers=MOVER_AND_STRANGER), "warn", "velocities", "/teleop may also send"),
     (
         with_topic("cmd_vel", publishers=MOVER_AND_STRANGER, heard=heard(fastest=0.2)),
         "FAIL",
         "velocities",
-        "/teleop drives the robot now",
+        "/teleop is driving the robot",
     ),
     (
         with_topic("cmd_vel", publishers=MOVER_AND_STRANGER, heard=heard()),
@@ -286,7 +286,7 @@ PLANTED = [
         "others' diagnostics",
         "ERROR lidar: motor: hot",
     ),
-    (with_topic("diagnostics", heard=TopicTraffic()), "warn", "diagnostics", "nothing came"),
+    (with_topic("diagnostics", heard=TopicTraffic()), "warn", "diagnostics", "nothing arrived"),
     (
         replace(sound(), verifier=VerifierFacts("tcp://x:1", "no verifier answers")),
         "FAIL",
@@ -299,8 +299,8 @@ PLANTED = [
         "verifier",
         "400.0 ms",
     ),
-    (replace(sound(), verifier=None), "warn", "verifier", "not looked at"),
-    (without_node("blackbox_node"), "warn", "black box", "is not up"),
+    (replace(sound(), verifier=None), "warn", "verifier", "not checked"),
+    (without_node("blackbox_node"), "warn", "black box", "is not running"),
     (replace(sound(), disk=Disk("/home", 300.0)), "warn", "disk", "0.3 GB free"),
 ]
 

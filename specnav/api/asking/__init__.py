@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests: bodies as they come, and what one of them asks for."""
+"""Requests: their bodies, and what they ask for."""

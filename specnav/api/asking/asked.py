@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request asks for: from a body to a conversation, the options of an answer, and how to send it. Pure.
+"""Turns a request body into a prompt, generation options and response settings. Pure.
 
-What cannot be done is refused, what changes no answer is ignored: no client gets anything but what was asked for.
+Unsupported settings are refused; settings that do not change an answer are ignored. So every client gets exactly what
+it asked for.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from specnav.api.errors import ApiError, wrong
 Kind = Literal["chat", "text"]
 ROLES = {
     "system": "system",
-    "developer": "system",  # what OpenAI calls it now
+    "developer": "system",  # OpenAI's newer name
     "user": "user",
     "assistant": "assistant",
 }
 COMPLETION_TOKENS = 16
-"""Of a completion whose request does not say: OpenAI's own number."""
+"""Default length of a completion, as at OpenAI."""
 _MOST_TEMPERATURE = 2.0
 _MOST_BIAS = 100.0
 _IDS = 1 << 31
 _SEEDS = 1 << 63
 _NAMES = {"min_new_tokens": "min_tokens", "max_new_tokens": "max_tokens", "grammar": "response_format"}
-"""What a request calls what our options call otherwise."""
+"""Request field names that differ from our option names."""
 _FIRST_LOOK = 16
-"""Characters a token that are looked at first, where a prompt may be too long."""
+"""Characters per token in the first look at a prompt that may be too long."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class ApiRequest:
     token_ids: bool = False
 
     def encoded(self, tokenizer: Any) -> Prompt:
-        """The prompt as it travels. Raises ModelError."""
+        """The prompt as it is sent to the verifier. Raises ModelError."""
         if isinstance(self.prompt, str):
             return plain_prompt(tokenizer, self.prompt)
         if self.kind == "chat":
@@ -72,8 +73,8 @@ class ApiRequest:
         return Prompt(ids)
 
     def is_surely_longer(self, tokenizer: Any, limit: int) -> bool:
-        """Whether the prompt has certainly more than this many tokens; tells in a time that the limit bounds, where to
-        count all tokens of a text of megabytes takes a minute. Of twice as many, since cut in pieces it may have more.
+        """Whether the prompt certainly has more than `limit` tokens. The time is bounded by the limit, while tokenising
+        megabytes of text takes a minute. The check uses twice the limit, because cutting the text may add tokens.
         """
         if isinstance(self.prompt, str):
             text = self.prompt
@@ -89,7 +90,7 @@ class ApiRequest:
 
 
 def chat_asked(body: ChatBody, max_tokens: int) -> ApiRequest:
-    """What a chat request asks for. max_tokens: where it does not say. Raises ApiError."""
+    """Parse a chat request. max_tokens: default length. Raises ApiError."""
     _check_common(body)
     if not body.messages:
         raise wrong("messages", "messages is empty: give at least one")
@@ -100,7 +101,7 @@ def chat_asked(body: ChatBody, max_tokens: int) -> ApiRequest:
 
 
 def completion_asked(body: CompletionBody) -> ApiRequest:
-    """What a request for a plain completion asks for. Raises ApiError."""
+    """Parse a plain completion request. Raises ApiError."""
     _check_common(body)
     most = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     return ApiRequest("text", body.model, _plain(body.prompt), _options(body, most, ""), *_sending(body))
@@ -137,7 +138,7 @@ def _turn(message: ChatMessage, param: str) -> Message:
         if not isinstance(part, ImagePart):
             pieces.append(part.text)
         elif role != "user":
-            raise wrong(f"{param}.content[{place}]", "pictures belong into messages of the user")
+            raise wrong(f"{param}.content[{place}]", "pictures are allowed only in user messages")
         else:
             where = f"{param}.content[{place}].image_url"
             pieces.append(picture_of(part.image_url.url, f"{where}.url"))
@@ -146,7 +147,7 @@ def _turn(message: ChatMessage, param: str) -> Message:
 
 
 def _plain(prompt: str | Sequence[Any]) -> str | tuple[int, ...]:
-    """The one prompt of a request."""
+    """The one prompt of a completion request."""
     if isinstance(prompt, str):
         return prompt
     ids = prompt
@@ -155,8 +156,8 @@ def _plain(prompt: str | Sequence[Any]) -> str | tuple[int, ...]:
             return prompt[0]
         ids = prompt[0]
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-        what = f"holds {len(prompt)} prompts: send one a request" if len(prompt) > 1 else "is not a prompt"
-        raise wrong("prompt", f"prompt {what}, a text or a list of token ids")
+        what = f"holds {len(prompt)} prompts: send one per request" if len(prompt) > 1 else "is not a prompt"
+        raise wrong("prompt", f"prompt {what}, as text or as a list of token ids")
     return tuple(ids)
 
 
@@ -195,7 +196,7 @@ def _options(body: RequestBody, max_tokens: int, grammar: str) -> GenerationOpti
 
 def _biases(biases: dict[str, float]) -> tuple[tuple[int, float], ...]:
     try:
-        # Python also reads digits of other scripts, and 1_0.
+        # int() also accepts digits of other scripts, and 1_0.
         if not all(token.isascii() and token.isdecimal() for token in biases):
             raise ValueError
         found = tuple((int(token), float(bias)) for token, bias in biases.items())
@@ -219,5 +220,5 @@ def _grammar(body: ChatBody) -> str:
         return ""
     settings: object = schema.get("x-guidance", {})
     if not isinstance(settings, dict) or settings.get("lenient"):
-        raise wrong(where, "x-guidance may not be lenient: a keyword that cannot be followed would be left out")
+        raise wrong(where, "x-guidance must not be lenient: unsupported keywords would be ignored")
     return to_lark(json.dumps(schema), ".json")

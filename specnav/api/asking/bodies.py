@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request bodies as they come, checked for types. A field that this server does not know is refused, unless it changes
-no answer: what a client asks for is never left out silently.
+"""Request bodies with type checks. An unknown field is refused unless it cannot change the answer: no request of a
+client is silently ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HARMLESS = frozenset(
         "request_id", "safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "user",
     }
 )  # fmt: skip
-"""Fields that change no answer here, whatever their value: they are ignored."""
+"""Fields that never change an answer here, whatever their value; they are ignored."""
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "add_generation_prompt": (True,),
     "add_special_tokens": (),
@@ -71,35 +71,35 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "verbosity": ("medium",),
     "web_search_options": (),
 }
-"""Fields that are known and cannot be honoured: the values, null beside them, that ask for nothing."""
+"""Known but unsupported fields, with the values (besides null) that ask for nothing."""
 
 
 class BodyPart(Struct, forbid_unknown_fields=True):
-    """A piece of a body whose every field is declared."""
+    """A part of a body in which every field is declared."""
 
 
 class TextPart(BodyPart, tag="text"):
-    """A piece of a message that is text."""
+    """A text part of a message."""
 
     text: str
 
 
 class ImageUrl(BodyPart):
-    """Where a picture is. detail: how much of it to look at, which only the model's own rules say here."""
+    """Where a picture is. detail: resolution hint; here the model's own rules decide."""
 
     url: str
     detail: str | None = None
 
 
 class ImagePart(BodyPart, tag="image_url"):
-    """A piece of a message that is a picture."""
+    """A picture part of a message."""
 
     image_url: ImageUrl
 
 
 class ChatMessage(BodyPart):
-    """A turn of the conversation. Below the line: what a client sends back of earlier answers; the first three are not
-    shown to a model, the others have to be empty.
+    """A turn of the conversation. The fields below the line are what clients send back from earlier answers: the first
+    three are not shown to a model, the others must be empty.
     """
 
     role: str
@@ -116,7 +116,7 @@ class ChatMessage(BodyPart):
 
 
 class StreamOptions(BodyPart):
-    """How to stream. include_obfuscation: of no use here, and of no harm."""
+    """How to stream. include_obfuscation: accepted and ignored."""
 
     include_usage: bool = False
     include_obfuscation: bool | None = None
@@ -128,13 +128,13 @@ class TextFormat(BodyPart, tag="text"):
 
 
 class JsonObjectFormat(BodyPart, tag="json_object"):
-    """Some JSON object, or one as a schema says."""
+    """A JSON object, optionally following a schema."""
 
     schema: dict[str, Any] | None = None
 
 
 class JsonSchema(BodyPart):
-    """A schema, and what OpenAI wants to know about it."""
+    """A schema, and OpenAI's fields about it."""
 
     schema: dict[str, Any] | None = None
     name: str = ""
@@ -143,14 +143,14 @@ class JsonSchema(BodyPart):
 
 
 class JsonSchemaFormat(BodyPart, tag="json_schema"):
-    """JSON as a schema says."""
+    """JSON that follows a schema."""
 
     json_schema: JsonSchema
 
 
 class RequestBody(Struct, kw_only=True):
-    """What both kinds of requests have; None is what was not said. Below the line: what only ours and a few others'
-    servers have.
+    """Fields of both kinds of requests; None means not given. The fields below the line are extensions of OpenAI's API
+    that some other servers have as well.
     """
 
     model: str
@@ -179,7 +179,7 @@ class ChatBody(RequestBody, kw_only=True):
 
 
 class CompletionBody(RequestBody, kw_only=True):
-    """POST /v1/completions. prompt: a text or token ids, or a list of one of these."""
+    """POST /v1/completions. prompt: a text, token ids, or a list of one of these."""
 
     prompt: str | list[Any]
 
@@ -189,7 +189,7 @@ _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
 def read_body(data: bytes, kind: type[AnyBody]) -> AnyBody:
-    """Raises ApiError with the field that is wrong."""
+    """Decode and check a body. Raises ApiError that names the wrong field."""
     try:
         body = msgspec.json.decode(data, type=kind)
         for name, raw in msgspec.json.decode(data, type=dict[str, msgspec.Raw]).items():
@@ -217,13 +217,13 @@ def _check_neutral(name: str, value: object) -> None:
 
 
 def _cut(value: object) -> str:
-    """A value as errors show it: a list of tools may be long."""
+    """A value as shown in errors, shortened: a list of tools may be long."""
     shown = repr(value)
     return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
 
 
 def check_among(name: str, value: object, taken: tuple[object, ...]) -> None:
-    """Raise ApiError where a field's value is none of those that are taken."""
-    # To Python 0 is False and 1 is True; `logprobs` of a completion shows that they are not the same.
+    """Raise ApiError if a field's value is not among the accepted ones."""
+    # In Python 0 == False and 1 == True, but here they differ: see `logprobs` of completions.
     if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in taken):
         raise wrong(name, f"{name} = {_cut(value)} is not supported here: leave it out", code="unsupported_value")

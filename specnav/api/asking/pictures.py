@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of messages: data: URLs only, so that no client makes this server fetch anything."""
+"""Pictures in messages: only data: URLs, so that no client can make this server fetch anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 60
 
 
 def picture_of(url: str, param: str) -> bytes:
-    """The JPEG or PNG that a data: URL holds. Raises ApiError, param in it."""
+    """The JPEG or PNG in a data: URL. Raises ApiError that names param."""
     head = _DATA.match(url[:1000])
     if head is None:
         what = "is not an address" if ":" not in url else "is not fetched"

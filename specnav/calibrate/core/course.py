@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One calibration as a state machine: poses and a clock in, velocities out; on a robot and in simulated time alike."""
+"""One calibration as a state machine: poses and times in, velocities out; on a robot and in simulated time alike."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from specnav.calibrate.core.procedure import (
 from specnav.calibrate.core.records import PoseSamplesSample, StepRecord
 from specnav.calibrate.core.steps import ANGULAR_ACCELERATION, LINEAR_ACCELERATION, CalibrationStep
 
-SEARCH_ON_S = 0.5  # a search goes on for this long when the base has moved
-STANDS_S = 0.1  # of being seen to stand, behind every step
-INSIST_S = 2.0  # plain zeros that are not obeyed for this long are followed by the creep
-LONGEST_GAP_S = 0.1  # a late tick earns no bigger step of speed
-STALLED_S = 0.5  # a gap between two ticks in mid-step: nothing can be measured then
+SEARCH_ON_S = 0.5  # a search continues for this long after the base has moved
+STANDS_S = 0.1  # of being seen at rest, after every step
+INSIST_S = 2.0  # if plain zeros are not obeyed for this long, the creep follows
+LONGEST_GAP_S = 0.1  # a late tick must not cause a larger change of speed
+STALLED_S = 0.5  # a longer gap between two ticks makes a step unmeasurable
 
 
 class CalibrationPhase(enum.Enum):
@@ -33,14 +33,14 @@ class CalibrationPhase(enum.Enum):
 
     WAITING = "waiting until the next step is allowed"
     MOVING = "carrying out a step"
-    STOPPING = "commanded to stand"
+    STOPPING = "commanded to stop"
     OVER = "over"
 
 
 class CalibrationRun:
-    """Runs a procedure. `fault` is "" or why everything has ended; `findings` are there at the good end.
+    """Runs a procedure. `fault`: why it was aborted, or ""; `findings`: set when it has ended well.
 
-    Steps wait for `allow`. `style`: how a stop is to be said now, "" where the back-end has no styles.
+    Steps wait for `allow`. `style`: how to send a stop now, "" if the back-end has no styles.
     """
 
     def __init__(self, config: CalibrateConfig, guard: SafetyGuard | None = None) -> None:
@@ -48,7 +48,7 @@ class CalibrationRun:
         self.fault = ""
         self.findings: CalibrationFindings | None = None
         self.phase = CalibrationPhase.WAITING
-        self.next: CalibrationStep | None = None  # waits to be allowed
+        self.next: CalibrationStep | None = None  # waits for allow()
         self.records: list[StepRecord] = []
         self._style = config.style
         self._script = Procedure(config, self.guard).script()
@@ -60,22 +60,22 @@ class CalibrationRun:
         self._stands_since: float | None = None
         self.next = next(self._script)
 
-    # -- what comes in
+    # -- inputs
 
     def hear(self, reading: OdometryReading, now: float) -> None:
-        """Odometry came in."""
+        """Handle odometry."""
         if self.guard.hear(reading, now):
             self._measured.add(reading.pose, now)
             if self._record is not None:
                 self._record.samples.append(
                     PoseSamplesSample(now, reading.pose, self._measured.total - self._zero)
                 )
-        # Here and not in the tick: the robot is to stand at once.
+        # Checked here and not in tick(), so that the robot stops at once.
         if self._record is not None and (reason := self.guard.fault(now)):
             self.end(reason)
 
     def allow(self, now: float) -> None:
-        """Begin the step that waits."""
+        """Begin the waiting step."""
         step, self.next = self.next, None
         if step is None or self.phase is not CalibrationPhase.WAITING:
             return
@@ -88,25 +88,25 @@ class CalibrationRun:
         self.guard.begin(step, now)
 
     def end(self, reason: str) -> None:
-        """End everything now."""
+        """Abort the calibration."""
         self.fault = self.fault or reason
         self.phase, self.next, self._sent = CalibrationPhase.OVER, None, ZERO
 
-    # -- what goes out
+    # -- outputs
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will be sent."""
+        """Whether the calibration has ended."""
         return self.phase is CalibrationPhase.OVER
 
     @property
     def doing(self) -> str:
-        """The step under way in words, "" between two."""
+        """Description of the current step, "" between steps."""
         return self._record.step.words if self._record is not None else ""
 
     @property
     def style(self) -> str:
-        """How a stop is said now."""
+        """How to send a stop now."""
         record = self._record
         style = self._style if record is None else record.step.style or self._style
         if record is not None and style == "zero" and self._ticked_at - record.stopped_at > INSIST_S:
@@ -114,7 +114,7 @@ class CalibrationRun:
         return style
 
     def rest(self, now: float) -> RestDetector:
-        """What odometry shows while nothing is asked of the robot."""
+        """What odometry shows while the robot is commanded to stand."""
         return self.guard.rest(now) if self.phase is not CalibrationPhase.MOVING else RestDetector.UNKNOWN
 
     def tick(self, now: float) -> Velocity:
@@ -133,11 +133,11 @@ class CalibrationRun:
         elif record is None:
             return ZERO
         elif self.phase is CalibrationPhase.MOVING and gap > STALLED_S:
-            self.end(f"this machine stood still for {gap:.1f} s in the middle of a step; try again")
+            self.end(f"this machine was busy for {gap:.1f} s in the middle of a step; try again")
         elif self.phase is CalibrationPhase.MOVING:
             return self._move(record, gap, now)
         elif now - record.stopped_at > STOP_S:
-            self.end(f"the base still goes {STOP_S:g} s after the stop was sent")
+            self.end(f"the base still moves {STOP_S:g} s after the stop was sent")
         elif not record.step.amount or self._has_rested(now):
             self._finish(record, now)
         return ZERO
@@ -158,7 +158,7 @@ class CalibrationRun:
         return sent
 
     def _is_found(self, record: StepRecord, now: float) -> bool:
-        """Whether a search has gone on for long enough since the base moved."""
+        """Whether a search has continued long enough since the base moved."""
         if not record.step.is_search:
             return False
         if self._found_at is None and record.total >= moved(record.step, self.guard.noise):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends a calibration at once: odometry that cannot be relied on, another motion than commanded, the room's end.
+"""Aborts a calibration at once: on unreliable odometry, on motion other than commanded, or at the end of the room.
 
-It is made of motion_node's own watchdogs, with bounds as wide as a base that has not been measured yet needs them.
+It uses motion_node's own watchdogs, with bounds wide enough for a base that has not been measured yet.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from spec_vlm_nav.motion.watchdogs import OdometryReading, OdometryWatch, Watchd
 from specnav.calibrate.core.measuring import Noise
 from specnav.calibrate.core.steps import CalibrationStep
 
-LONGEST_DELAY_S = 1.2  # between a command and odometry; a base that is later cannot be calibrated
-LEAST_SCALE, MOST_SCALE = 0.2, 3.0  # as the parameters allow
-HALF_WIDTH_M, BACK_M = 0.4, 0.25  # so far beside the line and behind its beginning it may get by turning
-BEYOND_M = 0.05  # beyond the room, before that is a fault
-STOP_S = 3.5  # a base that was commanded to stand, and still goes, is a fault
-COASTS_S = 2.0  # so long it may go on after a stop: delay, and what it holds the last velocity for
-ROOM_RAD = 0.3  # of a turn, beyond what was commanded
-LATER_S = 0.4  # a base whose delay is known may once be so much later
+LONGEST_DELAY_S = 1.2  # from command to odometry; a slower base cannot be calibrated
+LEAST_SCALE, MOST_SCALE = 0.2, 3.0  # the parameters' own range
+HALF_WIDTH_M, BACK_M = 0.4, 0.25  # turning may move it this far beside and behind the line's start
+BEYOND_M = 0.05  # beyond the room; farther is a fault
+STOP_S = 3.5  # a base that still moves this long after a stop is a fault
+COASTS_S = 2.0  # it may coast this long after a stop: delay, plus holding the last velocity
+ROOM_RAD = 0.3  # allowance of a turn beyond the commanded angle
+LATER_S = 0.4  # a base with a known delay may be this much later
 
 _WATCHED = ResponseConfig(
     response_timeout_s=LONGEST_DELAY_S, response_low=LEAST_SCALE, response_high=MOST_SCALE
 )
-WINDOWS_S, SHORTEST_S = (0.6, 1.2, 2.4), 0.25  # over which commanded and measured motion are compared
-STALL_S = 0.5  # a step of which odometry shows nothing for this long ...
-DELAY_PARTS = 7  # delays that are tried
-STALL_M, STALL_RAD = 0.03, 0.06  # ... although so much at least is due ...
+WINDOWS_S, SHORTEST_S = (0.6, 1.2, 2.4), 0.25  # windows in which commanded and measured motion are compared
+STALL_S = 0.5  # a step without measured motion for this long ...
+DELAY_PARTS = 7  # number of delays to try
+STALL_M, STALL_RAD = 0.03, 0.06  # ... although at least this much is due ...
 STALL_SHARE = 0.5 * LEAST_SCALE  # ... or less than this share of it, is a fault
 
 
 class SafetyGuard:
-    """Watches odometry and place of the robot. Times are receive times on a steady clock, s."""
+    """Watches the robot's odometry and position. Times are receive times on a steady clock, s."""
 
     def __init__(self, room_m: float, odom_timeout_s: float = 0.5) -> None:
         self.room_m = room_m
         self.noise = Noise(0.0, 0.0, 0.0)
-        self.delay_s = 0.0  # of the base, as far as it is known
-        self._latest_s = LONGEST_DELAY_S  # nothing seen of a command so long after it is a fault
+        self.delay_s = 0.0  # of the base, as far as known
+        self._latest_s = LONGEST_DELAY_S  # no motion this long after a command is a fault
         self._config = WatchdogConfig(odom_timeout_s=odom_timeout_s)
         self._watch, self._monitor = OdometryWatch(), ResponseMonitor(_WATCHED)
         self._origin: Pose | None = None
@@ -56,10 +56,10 @@ class SafetyGuard:
         self._began_at, self._began_with = math.inf, 0.0
         self._heard_at = -math.inf
 
-    # -- what happens
+    # -- events
 
     def hear(self, reading: OdometryReading, now: float) -> bool:
-        """Take note of odometry; returns whether it is sound."""
+        """Record odometry; returns whether it is sound."""
         if not self._watch.hear(reading, now, self._config):
             return False
         self._monitor.hear(reading.pose, now)
@@ -69,7 +69,7 @@ class SafetyGuard:
         return True
 
     def learn(self, delay_s: float) -> None:
-        """A delay of the base was measured, s: from now on it is missed sooner when it does not answer."""
+        """Use a measured delay of the base (s): a missing response is then noticed sooner."""
         self.delay_s, self._latest_s = delay_s, min(LONGEST_DELAY_S, delay_s + LATER_S)
 
     def begin(self, step: CalibrationStep, now: float) -> None:
@@ -80,44 +80,44 @@ class SafetyGuard:
         self._began_with = step.progress(self._monitor.measured.total)
 
     def sent(self, velocity: Velocity, now: float) -> None:
-        """A velocity went out."""
+        """A velocity was sent."""
         self._monitor.sent(velocity, now)
 
     def stopping(self) -> None:
-        """The stop of a step went out: how the base stops is measured, and not judged."""
+        """The stop of a step was sent: from now on the motion is measured but not judged."""
         self._began_at = math.inf
 
     def end(self) -> None:
-        """A step is over, the robot stands."""
+        """A step is over and the robot is at rest."""
         self._step = None
 
-    # -- what can be asked
+    # -- queries
 
     @property
     def is_ready(self) -> bool:
-        """Whether a pose was heard."""
+        """Whether a pose was received."""
         return self._origin is not None
 
     @property
     def pose(self) -> Pose:
         """The last sound pose."""
         pose = self._watch.pose
-        assert pose is not None  # asked behind `is_ready` only
+        assert pose is not None  # callers check `is_ready` first
         return pose
 
     @property
     def along_m(self) -> float:
-        """How far along the line the robot is."""
+        """Distance along the line, m."""
         return self._place()[0]
 
     @property
     def heading(self) -> float:
-        """Against the line, rad."""
+        """Heading relative to the line, rad."""
         assert self._origin is not None
         return wrap(self.pose.yaw - self._origin.yaw)
 
     def _place(self) -> tuple[float, float]:
-        """How far along the line the robot is, and how far beside it, left positive."""
+        """Distance along the line, and sideways from it (left positive), m."""
         pose, origin = self.pose, self._origin
         assert origin is not None
         dx, dy = pose.x - origin.x, pose.y - origin.y
@@ -125,13 +125,13 @@ class SafetyGuard:
         return dx * cos + dy * sin, dy * cos - dx * sin
 
     def rest(self, now: float) -> RestDetector:
-        """What odometry shows of a robot that was commanded to stand."""
+        """What odometry shows while the robot is commanded to stand."""
         if self._monitor.resists(now):
             return RestDetector.RESISTS
         return RestDetector.STANDS if self._monitor.stands(now) else RestDetector.UNKNOWN
 
     def fault(self, now: float) -> str:
-        """Why nothing may move now, or ""."""
+        """Why the robot must not move now, or ""."""
         if reason := self._watch.fault(now, self._config):
             return reason
         if self._monitor.liveness.is_dead:
@@ -158,16 +158,16 @@ class SafetyGuard:
             return reason
         done = step.progress(self._monitor.measured.total) - self._began_with
         if step.turns and done > MOST_SCALE * abs(step.amount) + step.speed * COASTS_S + ROOM_RAD:
-            return f"turned {math.degrees(done):.0f} degrees where it {step.words}"
+            return f"turned {math.degrees(done):.0f} degrees in the step: {step.words}"
         return ""
 
     def _stall(self, step: CalibrationStep) -> str:
-        """What is wrong where odometry shows nothing of a step that ought to be under way.
+        """The fault of a step that should be moving but shows no motion in odometry, or "".
 
-        Sooner than the comparison below, which leaves room for every delay and scale: whether it is the base that
-        stands or odometry that has frozen while the base moves, the robot is to be commanded to stand.
+        This check is faster than `_discrepancy`, which allows for every delay and scale. Whether the base stands, or
+        odometry has frozen while the base moves, the robot must be stopped.
         """
-        # A search begins with speeds that no base follows; how a base stops is not judged.
+        # A search starts below the speed at which the base moves, and stopping is not judged.
         if step.is_search or self._began_at == math.inf:
             return ""
         end = self._heard_at
@@ -177,17 +177,17 @@ class SafetyGuard:
         if due < (STALL_RAD if step.turns else STALL_M) or abs(seen) >= STALL_SHARE * due:
             return ""
         what = f"{math.degrees(due):.0f} degrees" if step.turns else f"{due * 100:.0f} cm"
-        return f"the base does not respond: odometry shows nothing of {what} within {STALL_S:g} s; does it stand?"
+        return f"the base does not respond: {what} were due within {STALL_S:g} s, odometry shows none; is it at rest?"
 
     def _discrepancy(self, step: CalibrationStep, now: float) -> str:
-        """What is wrong with what odometry shows of a step, given what was commanded."""
+        """How the odometry of a step contradicts what was commanded, or ""."""
         for window in WINDOWS_S:
             begin = max(self._began_at, now - window)
             if now - begin < SHORTEST_S:
                 return ""
             along, turned = expected(self._monitor.commands, begin, now, _WATCHED)
             found = compare(along, turned, self._monitor.measured.since(begin), _WATCHED)
-            # A search begins with speeds that no base follows: too little is not a fault of it.
+            # A search starts below the speed at which the base moves, so too little motion is no fault.
             if found is not None and not (step.is_search and _is_too_little(found.kind, found.reason)):
                 return found.reason
             if begin == self._began_at:

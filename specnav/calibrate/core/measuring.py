@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pure functions from the record of a step to figures: noise, delay, scale, way after a stop, slowest speed.
+"""Pure functions from a step's record to figures: noise, delay, scale, stopping distance, slowest speed.
 
-What was measured is compared with what had been commanded a delay before: `done(t) = scale * told(t - delay)`.
-The delay is read off the onset, the scale off the steady part, each with the other's value, twice.
+The measured motion is compared with the commanded one a delay earlier: `done(t) = scale * told(t - delay)`. The delay
+is taken from the onset and the scale from the steady part; each is computed twice, with the other's value.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from spec_vlm_nav.common.geometry import wrap
 from specnav.calibrate.core.records import StepRecord
 from specnav.calibrate.core.steps import STAIR_S, acceleration_of, speed_of
 
-ONSET_M, ONSET_RAD = 0.02, 0.04  # as soon as odometry shows so much, the base has responded
-ONSET_ENDS = 3.0  # this many times that much belongs to the onset
-NOISES = 5.0  # this many standard deviations are not noise
-RAMP_S, EDGE_S = 0.15, 0.05  # left out of the steady part: the base's own ramp, and its end
-FEWEST = 4  # samples that a figure is made of
-LATER_S = 0.25  # a stop that takes so much longer than another was not heard at once
-MOVES = 0.5  # a base that makes less of a speed than this share does not move yet
+ONSET_M, ONSET_RAD = 0.02, 0.04  # with this much measured motion the base has responded
+ONSET_ENDS = 3.0  # up to this many times that motion belongs to the onset
+NOISES = 5.0  # more standard deviations than this are not noise
+RAMP_S, EDGE_S = 0.15, 0.05  # excluded from the steady part: the base's own ramp, and the end
+FEWEST = 4  # samples needed for a figure
+LATER_S = 0.25  # a stop that takes this much longer than the other was not obeyed at once
+MOVES = 0.5  # below this share of the commanded motion the base does not move yet
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Of odometry at rest: standard deviations, and messages a second."""
+    """Odometry at rest: standard deviations (m, rad) and message rate (Hz)."""
 
     metres: float
     radians: float
     rate_hz: float
 
     def for_motion(self, turns: bool) -> float:
-        """In the unit of a step."""
+        """The standard deviation in the unit of a step."""
         return self.radians if turns else self.metres
 
 
 @dataclass(frozen=True)
 class Response:
-    """How a base answered one step. `delay_s` and `scale` as above."""
+    """How a base responded to one step; delay_s and scale as in the module docstring."""
 
     delay_s: float
     scale: float
@@ -47,14 +47,14 @@ class Response:
 
 @dataclass(frozen=True)
 class MeasuredStop:
-    """What came after a stop was sent: metres or radians, and seconds until it stood."""
+    """Motion after a stop was sent: metres or radians, and seconds until rest."""
 
     way: float
     seconds: float
 
 
 def noise_of(record: StepRecord) -> Noise:
-    """Noise and rate of odometry, from a record of a base that stands."""
+    """Noise and rate of odometry, from the record of a base at rest."""
     poses = [sample.pose for sample in record.samples]
     if len(poses) < FEWEST:
         return Noise(0.0, 0.0, 0.0)
@@ -65,7 +65,7 @@ def noise_of(record: StepRecord) -> Noise:
 
 
 def response_of(record: StepRecord, noise: Noise) -> Response | None:
-    """Delay and scale; None: it did not respond, or too little of it was heard."""
+    """Delay and scale; None if it did not respond, or if there was too little odometry."""
     scale = 1.0
     delay: float | None = None
     for _ in range(2):
@@ -78,7 +78,7 @@ def response_of(record: StepRecord, noise: Noise) -> Response | None:
 
 
 def delay_of(record: StepRecord, scale: float, noise: Noise) -> float | None:
-    """How long before, in the middle, what odometry shows of the onset had been commanded, s."""
+    """Median delay of the onset: from when motion was commanded to when odometry showed it, s."""
     turns = record.step.turns
     least = max(ONSET_RAD if turns else ONSET_M, NOISES * noise.for_motion(turns))
     most = min(ONSET_ENDS * least, scale * record.told(record.began, record.stopped_at))
@@ -93,7 +93,7 @@ def delay_of(record: StepRecord, scale: float, noise: Noise) -> float | None:
 
 
 def scale_of(record: StepRecord, delay: float) -> float | None:
-    """Measured over commanded speed while it was steady; None where it was not for long enough."""
+    """Measured over commanded speed in the steady part; None if that is too short."""
     step = record.step
     rise = step.speed / acceleration_of(step.turns)
     begin = record.began + rise + delay + RAMP_S
@@ -106,7 +106,7 @@ def scale_of(record: StepRecord, delay: float) -> float | None:
 
 
 def stop_of(record: StepRecord, noise: Noise) -> MeasuredStop:
-    """The way after the stop was sent, and how long it took."""
+    """Stopping distance and time after the stop was sent."""
     turns, last = record.step.turns, record.total
     near = max((ONSET_RAD if turns else ONSET_M) / 5, NOISES * noise.for_motion(turns))
     moving = [s.at for s in record.samples if abs(record.step.progress(s.moved) - last) > near]
@@ -115,14 +115,14 @@ def stop_of(record: StepRecord, noise: Noise) -> MeasuredStop:
 
 
 def obeys_zeros(zero: MeasuredStop, epsilon: MeasuredStop) -> bool:
-    """Whether plain zeros stop a base as soon as a creep and zeros do."""
+    """Whether plain zeros stop a base as soon as a creep followed by zeros."""
     return zero.seconds <= epsilon.seconds + LATER_S
 
 
 def slowest_of(record: StepRecord, response: Response, noise: Noise) -> float:
-    """The slowest speed of a search that the base followed, given how it responds; m/s or rad/s.
+    """The slowest speed of a search that the base followed, m/s or rad/s.
 
-    What is measured of a speed comes a delay later.
+    The motion of each speed is measured one delay later.
     """
     step, delay = record.step, response.delay_s
     begin = record.began

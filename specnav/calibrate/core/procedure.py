@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which steps are made and what is learnt of each: a script that is handed the record of every step.
+"""Chooses the steps and learns from each: a generator that is sent the record of every step.
 
 It decides by what it knows of the base so far; it neither moves anything nor reads a clock.
 """
@@ -45,12 +45,12 @@ from specnav.calibrate.core.steps import (
 from specnav.errors import UsageError
 
 TURN_RAD, SLOW_TURN_RAD = math.radians(60), math.radians(35)
-SLOW = 0.5  # of the fastest speeds
-STEADY_S, LEAST_STEADY_S = 1.0, 0.35  # of a forward step
-AFTER_STOP_S, SPARE_M = 0.5, 0.05  # kept free ahead of a step, beside the delay
-ALIGNED_RAD = 0.2  # heading that is as good as along the line
-TURNS_A_STEP, WALKS_A_STEP = 3, 3  # to face along the line, with room ahead
-NOISIEST_M, NOISIEST_RAD = 0.003, 0.006  # of odometry at rest: with more, no caller knows whether it stands
+SLOW = 0.5  # share of the fastest speeds
+STEADY_S, LEAST_STEADY_S = 1.0, 0.35  # constant-speed time of a forward step
+AFTER_STOP_S, SPARE_M = 0.5, 0.05  # kept free ahead of a step, in addition to the delay
+ALIGNED_RAD = 0.2  # a heading error below this counts as along the line
+TURNS_A_STEP, WALKS_A_STEP = 3, 3  # attempts to face along the line, and to find room ahead
+NOISIEST_M, NOISIEST_RAD = 0.003, 0.006  # of odometry at rest: with more noise, rest cannot be detected
 
 Script = Generator[CalibrationStep, StepRecord, "CalibrationFindings"]
 
@@ -61,7 +61,7 @@ class CalibrationError(UsageError):
 
 @dataclass
 class CalibrationFindings:
-    """What was learnt, step by step. `stops`: of max_linear, metres; the last two of turns, radians."""
+    """Results of the steps. `stops`: at max_linear, metres; zero_stop and epsilon_stop: of turns, radians."""
 
     noise: Noise = field(default_factory=lambda: Noise(0.0, 0.0, 0.0))
     turns: list[Response] = field(default_factory=list)
@@ -74,34 +74,34 @@ class CalibrationFindings:
 
 
 def middle(values: list[float]) -> float:
-    """The median; 0 of nothing."""
+    """The median; 0 for an empty list."""
     return median(values) if values else 0.0
 
 
 class Procedure:
-    """The script of one calibration; `guard` knows where the robot is."""
+    """The script of one calibration; `guard` knows the robot's position."""
 
     def __init__(self, config: CalibrateConfig, guard: SafetyGuard) -> None:
         self._config, self._guard = config, guard
         self.findings = CalibrationFindings()
         self._searches: list[StepRecord] = []
-        self._style = ""  # of stops: as the user chose, until that is seen not to work
-        self._linear_scale = 1.0  # for the room that a step takes: at least that of a base that does as commanded
+        self._style = ""  # stop style: the user's, unless it turns out not to work
+        self._linear_scale = 1.0  # for the room that a step needs: at least 1
 
     def script(self) -> Script:
-        """Yield steps, take their records, return the findings. Raises CalibrationError."""
+        """Yield steps, receive their records, return the findings. Raises CalibrationError."""
         self.findings.noise = self._guard.noise = noise = noise_of((yield resting()))
         if noise.metres > NOISIEST_M or noise.radians > NOISIEST_RAD:
             raise CalibrationError(
                 f"odometry of the standing robot is too noisy: {noise.metres * 1e3:.1f} mm, "
                 f"{math.degrees(noise.radians):.2f} degrees (standard deviation); at most {NOISIEST_M * 1e3:g} mm, "
-                f"{math.degrees(NOISIEST_RAD):.1f} degrees: does it stand still?"
+                f"{math.degrees(NOISIEST_RAD):.1f} degrees: is it standing still?"
             )
         self._check_room()
         yield from self._search_turns()
         for number in range(self._config.repetitions):
             yield from self._turn_about(tests_stops=number == 0 and bool(self._config.style))
-        # Only now forward: the delay is known, and with it how far a stop leads.
+        # Forward steps come last: the delay, and so the stopping distance, is known by now.
         self._check_room()
         yield from self._search_forward()
         for _ in range(self._config.repetitions):
@@ -110,21 +110,21 @@ class Procedure:
         self._judge_searches()
         return self.findings
 
-    # -- the parts
+    # -- parts of the script
 
     def _search_turns(self) -> Generator[CalibrationStep, StepRecord, None]:
         fastest, slowest = self._config.max_angular, SLOWEST_ANGULAR
         for left in (True, False):
             record = yield search_turn(left, slowest, fastest)
             self._check_moved(record, f"{fastest:.2f} rad/s")
-            # The way back need not begin at the slowest: two stairs below what moved it.
+            # The second search can begin two stairs below the rate that moved the base.
             reached = abs(record.step.velocity(record.stopped_at - record.began - 1e-6).angular)
             slowest = max(SLOWEST_ANGULAR, reached / STAIR_FACTOR**3)
 
     def _search_forward(self) -> Generator[CalibrationStep, StepRecord, None]:
         yield from self._face(ahead=True)
         limit = self._config.max_linear
-        # So far it may go where odometry shows nothing of it.
+        # The distance is bounded even if odometry shows no motion.
         step = search_forward(SLOWEST_LINEAR, limit, self._free(True) - self._reserve(limit), self._style)
         record = yield step
         self._check_moved(record, f"{step.speed:.2f} m/s")
@@ -142,7 +142,7 @@ class Procedure:
         )
 
     def _turn_about(self, tests_stops: bool) -> Generator[CalibrationStep, StepRecord, None]:
-        """Turn left and right at both rates; where `tests_stops`, the slow ones are stopped in the two styles."""
+        """Turn left and right at both rates. tests_stops: stop the slow turns in the two styles."""
         fast = self._config.max_angular
         slow = fast * SLOW
         for angle in (SLOW_TURN_RAD, -SLOW_TURN_RAD):
@@ -154,7 +154,7 @@ class Procedure:
             self._learn_turn(self._response((yield turn(angle, fast, style=self._style))))
 
     def _test_stop(self, angle: float, rate: float) -> Generator[CalibrationStep, StepRecord, None]:
-        """To the left stopped by plain zeros, to the right by a creep and zeros."""
+        """Turn one way and stop: the left turn by plain zeros, the right one by a creep and zeros."""
         found, plain = self.findings, angle > 0
         why = ", stopped by plain zeros" if plain else ", stopped by a creep and zeros"
         record = yield turn(angle, rate, why, "zero" if plain else "epsilon")
@@ -164,7 +164,7 @@ class Procedure:
             found.zero_stop = stop
             return
         found.epsilon_stop = stop
-        assert found.zero_stop is not None  # the left comes first
+        assert found.zero_stop is not None  # the left turn comes first
         if self._config.style == "zero" and not obeys_zeros(found.zero_stop, stop):
             self._style = "epsilon"
 
@@ -176,7 +176,7 @@ class Procedure:
         found = response_of(record, self._guard.noise)
         if record.total < moved(record.step, self._guard.noise):
             raise CalibrationError(
-                f"the base does not respond where the robot {record.step.words}: is something in its way?"
+                f"the base did not respond to a step (the robot {record.step.words}): is something in its way?"
             )
         if found is None:
             raise CalibrationError(
@@ -194,7 +194,7 @@ class Procedure:
             self.findings.stops.append(stop_of(record, self._guard.noise))
 
     def _place_for(self, speed: float) -> Generator[CalibrationStep, StepRecord, CalibrationStep]:
-        """Face along the line, the way that has room, and return the step forward."""
+        """Face along the line in the direction with room, and return the forward step."""
         wanted, scale = speed * STEADY_S + _ramp_m(speed), self._linear_scale
         reserve = self._reserve(speed)
         for _ in range(WALKS_A_STEP):
@@ -210,7 +210,7 @@ class Procedure:
         raise self._too_little_room()
 
     def _check_room(self) -> None:
-        """Raise CalibrationError where the fastest step has no room, as far as the base is known."""
+        """Raise CalibrationError if the fastest step has too little room, as far as the base is known."""
         if self._guard.room_m < self._needed_m():
             raise self._too_little_room()
 
@@ -220,24 +220,24 @@ class Procedure:
 
     def _too_little_room(self) -> CalibrationError:
         return CalibrationError(
-            f"{self._guard.room_m:g} m of room are too little for {self._config.max_linear:g} m/s: more than "
+            f"{self._guard.room_m:g} m of room is too little for {self._config.max_linear:g} m/s: more than "
             f"{self._needed_m():.2f} m are needed; give more (--room), or go slower (--max-linear)"
         )
 
     def _reserve(self, speed: float) -> float:
-        """What is kept free ahead of a step: the way that a stop takes, m."""
+        """Distance kept free ahead of a step for stopping, m."""
         return speed * self._linear_scale * (self._guard.delay_s + AFTER_STOP_S) + SPARE_M
 
     def _is_ahead(self) -> bool:
-        """Whether the robot faces the way that it did at first, and not back."""
+        """Whether the robot faces its initial direction, and not back."""
         return abs(self._guard.heading) < math.pi / 2
 
     def _free(self, ahead: bool) -> float:
-        """So much of the room is left ahead, or back along the line, m."""
+        """Room left ahead, or back along the line, m."""
         return self._guard.room_m - self._guard.along_m if ahead else self._guard.along_m
 
     def _walk_on(self) -> Generator[CalibrationStep, StepRecord, None]:
-        """From the middle of the room neither way is long enough: go slowly to its end."""
+        """In the middle of the room neither direction is long enough: drive slowly to its end."""
         speed = self._config.max_linear * SLOW
         left = self._free(self._is_ahead()) - self._reserve(speed)
         if left > SPARE_M:
@@ -252,13 +252,13 @@ class Procedure:
             scale = middle([r.scale for r in self.findings.turns]) or 1.0
             rate = fast if abs(error) > TURN_RAD else fast * SLOW
             record = yield turn(error / scale, rate, f", to face {along}", self._style)
-            # Long ones are as good as those that are made to be measured.
+            # Long turns are as good for measuring as the planned ones.
             if abs(error) > SLOW_TURN_RAD and (response := response_of(record, self._guard.noise)):
                 self._learn_turn(response)
         raise CalibrationError(f"the robot could not be turned to face {along}: its turns miss by too much")
 
     def _judge_searches(self) -> None:
-        """Only now: which speed it was that moved the base depends on its delay."""
+        """Evaluate the searches last: which speed moved the base depends on its delay."""
         found = self.findings
         for record in self._searches:
             responses = found.turns if record.step.turns else found.drives
@@ -270,15 +270,15 @@ class Procedure:
 
 
 def _ramp_m(speed: float) -> float:
-    """The way that is lost while the speed is raised, m."""
+    """Distance lost while accelerating, m."""
     return speed**2 / (2 * LINEAR_ACCELERATION)
 
 
 def _shortest_m(speed: float) -> float:
-    """A step forward that is just long enough to be measured, m."""
+    """Length of the shortest forward step that can be measured, m."""
     return speed * (LEAST_STEADY_S + RAMP_S + EDGE_S) + _ramp_m(speed)
 
 
 def moved(step: CalibrationStep, noise: Noise) -> float:
-    """So much of a step is a motion, and no noise; metres or radians."""
+    """Smallest motion of a step that is not noise, m or rad."""
     return max((ONSET_RAD if step.turns else ONSET_M) / 2, NOISES * noise.for_motion(step.turns))

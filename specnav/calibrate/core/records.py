@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was sent and what was measured in one step. Times are receive times on a steady clock, s."""
+"""Commands and measurements of one step. Times are receive times on a steady clock, s."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.motion.response.histories import CommandHistory, Travel
 from specnav.calibrate.core.steps import CalibrationStep
 
-TOTAL_OF = 5  # poses
+TOTAL_OF = 5  # poses that `total` is the median of
 
 
 @dataclass(frozen=True)
 class PoseSamplesSample:
-    """A pose, when it was received, and the movement since the step began."""
+    """A pose, its receive time, and the movement since the step began."""
 
     at: float
     pose: Pose
@@ -27,7 +27,7 @@ class PoseSamplesSample:
 
 @dataclass
 class StepRecord:
-    """One step as it went. `stopped_at`: when the stop was sent."""
+    """The record of one step. `stopped_at`: when the stop was sent."""
 
     step: CalibrationStep
     began: float
@@ -36,11 +36,11 @@ class StepRecord:
     stopped_at: float = math.inf
 
     def told(self, begin: float, end: float) -> float:
-        """How much of the step was commanded from one time to another, metres or radians."""
+        """Commanded part of the step between two times, m or rad."""
         return self.step.progress(self.commands.between(begin, end))
 
     def when_told(self, amount: float) -> float:
-        """The time by which so much of the step had been commanded."""
+        """Time at which `amount` of the step had been commanded."""
         low = self.began
         high = min(self.stopped_at, self.samples[-1].at if self.samples else low)
         for _ in range(24):  # the speeds of a step have one sign: bisect
@@ -49,11 +49,11 @@ class StepRecord:
         return (low + high) / 2
 
     def done(self, moment: float) -> float:
-        """How much of the step odometry had shown by a time, metres or radians; poses joined by straight lines."""
+        """Measured part of the step at a time, m or rad, interpolated linearly between poses."""
         times = [self.began, *(sample.at for sample in self.samples)]
         return float(np.interp(moment, times, [0.0, *(self.step.progress(s.moved) for s in self.samples)]))
 
     @property
     def total(self) -> float:
-        """How much of the step odometry has shown so far; one noisy pose does not count."""
+        """Measured part of the step so far: a median, so that one noisy pose does not count."""
         return median([self.step.progress(s.moved) for s in self.samples[-TOTAL_OF:]]) if self.samples else 0.0

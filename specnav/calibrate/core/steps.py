@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step is: speeds one after the other, and when it ends. Metres, radians, seconds; left and forward positive."""
+"""Defines steps: a sequence of speeds, and when it ends. Metres, radians, seconds; left and forward are positive."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.motion.response.histories import Travel
 
-LINEAR_ACCELERATION, ANGULAR_ACCELERATION = 1.0, 3.0  # as motion_node begins its motions, m/s2 and rad/s2
-STAIR_S, STAIR_FACTOR = 0.6, 1.3  # a search holds each speed for this long, and the next is so much faster
-SLOWEST_LINEAR, SLOWEST_ANGULAR = 0.02, 0.04  # the first of a search, m/s and rad/s
+LINEAR_ACCELERATION, ANGULAR_ACCELERATION = 1.0, 3.0  # as motion_node accelerates, m/s2 and rad/s2
+STAIR_S, STAIR_FACTOR = 0.6, 1.3  # duration of each speed of a search, and factor to the next
+SLOWEST_LINEAR, SLOWEST_ANGULAR = 0.02, 0.04  # first speeds of a search, m/s and rad/s
 RESTING_S = 1.5
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A speed that is asked for, and how long; speeds change by the accelerations above."""
+    """A commanded speed and its duration; speeds change by the accelerations above."""
 
     velocity: Velocity
     seconds: float
@@ -25,7 +25,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class CalibrationStep:
-    """One small motion. `style`: how it is stopped, "" as the user chose; `amount`: metres or radians, signed."""
+    """One small motion. `style`: how it is stopped, "": the user's choice. `amount`: metres or radians, signed."""
 
     words: str
     stretches: tuple[Stretch, ...] = ()
@@ -41,16 +41,16 @@ class CalibrationStep:
 
     @property
     def seconds(self) -> float:
-        """How long speeds are sent."""
+        """Duration of all speeds."""
         return sum(stretch.seconds for stretch in self.stretches)
 
     @property
     def speed(self) -> float:
-        """The fastest of it, m/s or rad/s."""
+        """The highest speed, m/s or rad/s."""
         return max((abs(speed_of(s.velocity, self.turns)) for s in self.stretches), default=0.0)
 
     def velocity(self, after_s: float) -> Velocity:
-        """What is asked for this long after the beginning."""
+        """The commanded velocity at this time after the beginning."""
         for stretch in self.stretches:
             if after_s < stretch.seconds:
                 return stretch.velocity
@@ -58,22 +58,22 @@ class CalibrationStep:
         return ZERO
 
     def progress(self, travel: Travel) -> float:
-        """How much of a movement is this step's: metres or radians, positive where it goes the right way."""
+        """The part of a movement that belongs to this step: m or rad, positive in the commanded direction."""
         return self.sign * (travel.turned_rad if self.turns else travel.along_m)
 
 
 def speed_of(velocity: Velocity, turns: bool) -> float:
-    """The speed that counts, m/s or rad/s."""
+    """Its angular or linear speed, rad/s or m/s."""
     return velocity.angular if turns else velocity.linear
 
 
 def acceleration_of(turns: bool) -> float:
-    """How fast that speed is raised, m/s2 or rad/s2."""
+    """The acceleration of that speed, m/s2 or rad/s2."""
     return ANGULAR_ACCELERATION if turns else LINEAR_ACCELERATION
 
 
 def resting(seconds: float = RESTING_S) -> CalibrationStep:
-    """Stand, and listen to odometry."""
+    """Stand still while odometry is received."""
     return CalibrationStep(f"stands for {seconds:g} s", (Stretch(ZERO, seconds),))
 
 
@@ -87,7 +87,7 @@ def turn(angle: float, rate: float, why: str = "", style: str = "") -> Calibrati
 
 
 def forward(distance: float, speed: float, style: str = "") -> CalibrationStep:
-    """Go forward by a distance at a speed."""
+    """Drive forward by a distance at a speed."""
     words = f"goes forward {distance:.2f} m at {speed:.2f} m/s"
     seconds = distance / speed + speed / (2 * LINEAR_ACCELERATION)
     return CalibrationStep(words, (Stretch(Velocity(speed, 0.0), seconds),), distance, style=style)
@@ -103,7 +103,7 @@ def stairs(slowest: float, fastest: float) -> list[float]:
 
 
 def search_turn(left: bool, slowest: float, fastest: float) -> CalibrationStep:
-    """Turn faster and faster from a rate on, until the base moves."""
+    """Turn faster and faster, starting at a rate, until the base moves."""
     sign = 1.0 if left else -1.0
     rates = stairs(slowest, fastest)
     words = f"turns {'left' if left else 'right'} slowly, from {slowest:.2f} rad/s on, until it moves"
@@ -112,7 +112,7 @@ def search_turn(left: bool, slowest: float, fastest: float) -> CalibrationStep:
 
 
 def search_forward(slowest: float, fastest: float, room_m: float, style: str = "") -> CalibrationStep:
-    """Go forward faster and faster from a speed on, until the base moves, or so much was commanded."""
+    """Drive forward faster and faster, starting at a speed, until the base moves or room_m was commanded."""
     speeds = stairs(slowest, fastest)
     while len(speeds) > 1 and sum(speeds) * STAIR_S > room_m:
         speeds.pop()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav doctor --gpu`: what forwards of a pair cost on this device, against what its memory allows."""
+"""`specnav doctor --gpu`: times of a pair's forward passes on this device, compared with its memory bandwidth."""

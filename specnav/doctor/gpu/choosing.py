@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `auto` would do with a pair: its own controller, told what was measured here and a round trip."""
+"""What `auto` would choose for a pair: its own controller, given the times measured here and a round-trip time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from specdec.options import GenerationOptions
 from specnav.doctor.gpu.records import AutoChoice, ModelFindings
 
 REMAINING = 64
-"""Tokens of an answer that are still to come when it is asked."""
+"""Tokens of the answer still to come at the time of the choice."""
 _ENOUGH = 4
 
 
 def agreement_of(
     target: LoadedModel, draft: LoadedModel, prompts: Sequence[Prompt], tokens: int
 ) -> list[list[bool]]:
-    """By answer and token: would the draft model have said it, the target's words before it given?
+    """For each answer and token: does the draft model predict the target's token, given the tokens before it?
 
-    Raises ModelError where they have not one vocabulary.
+    Raises ModelError if the vocabularies differ.
     """
     if target.vocabulary_fingerprint != draft.vocabulary_fingerprint:
         raise ModelError(
@@ -57,7 +57,7 @@ def choices(
     gamma: int,
     rtts_ms: Sequence[float],
 ) -> tuple[AutoChoice, ...]:
-    """The plan for each round trip."""
+    """The plan for each round-trip time."""
     verify, drafting = _by_rows(target), _by_rows(draft)
     found = []
     for rtt_ms in rtts_ms:
@@ -82,6 +82,6 @@ def choices(
 
 
 def _by_rows(findings: ModelFindings) -> dict[int, float]:
-    """Milliseconds of forwards of this many rows behind the shortest context."""
+    """Milliseconds of forward passes by rows, after the shortest context."""
     context = min(one.context for one in findings.forwards)
     return {one.rows: one.ms for one in findings.forwards if one.context == context}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav doctor --gpu` is told; checked before anything is loaded."""
+"""Settings of `specnav doctor --gpu`, checked before anything is loaded."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def counts(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class GpuDoctorConfig:
-    """variants: ways to load the models; empty: those usual on the device. rtts_ms: round trips that `auto` is asked
-    about.
+    """variants: ways to load the models; empty: the usual ones on the device. rtts_ms: round-trip times for which
+    `auto` is asked.
     """
 
     model: str = setting(
@@ -36,14 +36,14 @@ class GpuDoctorConfig:
     )
     draft: str = setting(
         str(DEFAULT_DRAFT),
-        "What a token of this draft takes here, in two seconds; with --gpu: the pair's draft model.",
+        "Draft to time on this device, in two seconds; with --gpu: the pair's draft model.",
         metavar="FILE|FOLDER|HUB_ID",
         shown="the shipped one",
     )
     device: str = same_as(ModelOptions, "device", help="With --gpu or --draft: auto, cpu, cuda or cuda:1.")
     variants: tuple[str, ...] = setting(
         (),
-        "With --gpu: number types and quantisations to load the models in.",
+        "With --gpu: number types and quantisations in which to load the models.",
         choices=(*DTYPES[1:], *QUANTISED),
         metavar="A,B,...",
         shown="what is usual on the device",
@@ -51,12 +51,12 @@ class GpuDoctorConfig:
     )
     rows: tuple[int, ...] = setting(
         (1, 2, 4, 6, 8, 16, 32),
-        "Rows of forwards; with --draft alone 1,2,4,8.",
+        "Rows of forward passes; with --draft alone 1,2,4,8.",
         metavar="N,N,...",
         read=counts,
     )
     contexts: tuple[int, ...] = setting(
-        (256, 2048), "With --gpu: tokens before them.", metavar="N,N,...", read=counts
+        (256, 2048), "With --gpu: tokens of context before these rows.", metavar="N,N,...", read=counts
     )
     gamma: int = same_as(DecodingOptions, "gamma", default=5, high=64, help="With --gpu: tokens of a draft.")
     seconds: float = setting(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what a device is instructed to do, and how often the program waits for what it says."""
+"""Counts the operations launched on a device, and how often the program waits for the device's results."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _READS = frozenset(
         torch.masked_select,
     }
 )
-"""What cannot go on before the device has said something."""
+"""Functions that need a value from the device."""
 
 
 class Launches(TorchDispatchMode):
-    """count: operations that a device is instructed to do; views of what is there are none."""
+    """count: operations launched on a device; views do not count."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,10 +49,10 @@ class Launches(TorchDispatchMode):
 
 
 class Reads(TorchFunctionMode):
-    """count: how often the program asked for numbers of a tensor, by `item`, `tolist`, a boolean index and the like.
+    """count: how often the program read values of a tensor, by `item`, `tolist`, a boolean index and the like.
 
-    Where the tensor is on a GPU the program waits each time. On a CPU they are counted all the same, also of tensors
-    that would never be on a device.
+    If the tensor is on a GPU the program waits each time. On a CPU all reads are counted, even of tensors that would
+    never be on a GPU.
     """
 
     def __init__(self, on: Callable[[Tensor], bool] = lambda tensor: True) -> None:

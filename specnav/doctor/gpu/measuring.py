@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures one loaded model: forwards against the floor, launches, reads, flips, exits."""
+"""Measures one loaded model: forward passes compared with the memory floor, launches, reads, flips and exits."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from specnav.doctor.gpu.records import ExitsCost, Flips, ForwardTime, Growing, V
 CAMERA = (640, 480)
 LEAST_TIMES = 5
 GROWING = 48
-"""Tokens of an answer whose length grows by one from one forward to the next."""
+"""Tokens of an answer that grows by one token per forward pass."""
 MIB = 2**20
 NOT_READ = ("visual.", "vision_tower.", "embed_tokens.")
-"""Weights of which a forward of text reads nothing, or a row."""
+"""Weights that a forward pass over text does not read, or of which it reads only a row."""
 
 
 def read_bytes(model: LoadedModel) -> int:
-    """Of the weights in a forward of one row: without vision tower, and without embeddings that are not the head."""
+    """Bytes of weights read by a forward pass of one row: without vision tower, and without untied embeddings."""
     seen: set[int] = set()
     total = 0
     for name, parameter in model.network.named_parameters(remove_duplicate=False):
@@ -60,7 +60,7 @@ def read_bytes(model: LoadedModel) -> int:
 
 
 def bandwidth_of(device: torch.device, size: int, budget_s: float) -> float:
-    """Bytes a second at which this device reads `size` bytes again and again, the best of some times."""
+    """Bytes per second at which this device reads `size` bytes repeatedly; the best of several times."""
     numbers = torch.ones(max(size, MIB) // 4, device=device)
     best, until, times = float("inf"), time.monotonic() + budget_s, 0
     while times < LEAST_TIMES or time.monotonic() < until:
@@ -73,7 +73,7 @@ def bandwidth_of(device: torch.device, size: int, budget_s: float) -> float:
 
 
 def settle(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -82,7 +82,7 @@ def settle(device: torch.device) -> None:
 def time_forwards(
     model: LoadedModel, rows: Sequence[int], contexts: Sequence[int], bandwidth: float, budget_s: float
 ) -> list[ForwardTime]:
-    """Medians of forwards of this many rows behind this many tokens, as far as the model's context goes."""
+    """Median times of forward passes by rows and context, as far as the model's context length allows."""
     ids = _text(model, max(contexts) + max(rows))
     fitting = [context for context in contexts if context + max(rows) < model.context_limit]
     share_s = budget_s / max(1, len(fitting) * len(rows))
@@ -100,7 +100,7 @@ def time_forwards(
 
 @torch.inference_mode()
 def count_work(model: LoadedModel, gamma: int) -> tuple[int, int, int]:
-    """(operations of a forward of one row, reads of a verification, reads of a draft of `gamma` tokens)."""
+    """(operations of a forward pass of one row, reads of a verification, reads of a draft of `gamma` tokens)."""
     prompt = Prompt(tuple(_text(model, 16)))
     options = GenerationOptions(4 * gamma + 4, min_new_tokens=4 * gamma + 4)
     drafter = ChainDrafter(DraftModel(model, options))
@@ -108,7 +108,7 @@ def count_work(model: LoadedModel, gamma: int) -> tuple[int, int, int]:
     verifier = Verifier(model, options)
     verifier.open(prompt)
     reads = [0, 0]
-    for _ in range(2):  # the first of each makes tables and caches
+    for _ in range(2):  # the first run builds tables and caches
         with Reads() as drafting:
             proposal = drafter.chain(verifier.answer, gamma)
         with Reads() as verifying:
@@ -123,7 +123,7 @@ def count_work(model: LoadedModel, gamma: int) -> tuple[int, int, int]:
 
 
 def find_flips(model: LoadedModel, prompts: Sequence[Prompt], tokens: int) -> Flips:
-    """Picks of the model's own greedy answers, made one row at a time and all at once."""
+    """Compare the picks of the model's own greedy answers when computed row by row and all at once."""
     options = GenerationOptions(tokens)
     positions = picks = 0
     noise = margin = 0.0
@@ -141,14 +141,14 @@ def find_flips(model: LoadedModel, prompts: Sequence[Prompt], tokens: int) -> Fl
 
 
 def hint_maker_of(model: LoadedModel) -> HintMaker | None:
-    """Exits that lie beside the model; None where there are none of its own."""
+    """The hint maker of the exits next to the model; None if it has none."""
     config = ServerConfig(model.path, device=str(model.device))
     return load_hint_maker(config, model, EventLog(io.StringIO()))
 
 
 @torch.inference_mode()
 def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, budget_s: float) -> ExitsCost:
-    """A forward over a draft with and without hints, by turns."""
+    """Time a forward pass over a draft with and without hints, alternately."""
     context = min(context, model.context_limit - 2 * gamma - 2)
     ids = _text(model, context + gamma)
     session = model.new_session()
@@ -184,7 +184,7 @@ def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, b
 
 @torch.inference_mode()
 def time_growing(model: LoadedModel, context: int, bandwidth: float) -> Growing:
-    """Tokens of an answer that grows behind this many tokens, bare and from the verifier's engine."""
+    """Time the tokens of a growing answer after `context` tokens, alone and through the verifier's engine."""
     context = min(context, model.context_limit - GROWING - 2)
     ids, more = _text(model, context), _text(model, GROWING)
     session = model.new_session()
@@ -202,7 +202,7 @@ def time_growing(model: LoadedModel, context: int, bandwidth: float) -> Growing:
 
 
 def _served_s(model: LoadedModel, ids: Sequence[int]) -> float:
-    """Seconds between two tokens that an engine streams, in a thread of its own as in the verifier."""
+    """Median seconds between tokens streamed by an engine that runs in its own thread, as in the verifier."""
     told: list[float] = []
     ended = threading.Event()
 
@@ -219,13 +219,13 @@ def _served_s(model: LoadedModel, ids: Sequence[int]) -> float:
     ended.wait(60)
     engine.stop()
     thread.join()
-    record_forwards(model)  # the engine's thread had them
+    record_forwards(model)  # undo the recording of the engine's thread
     return statistics.median(after - before for before, after in pairwise(told[1:])) if len(told) > 2 else 0.0
 
 
 @torch.inference_mode()
 def time_vision(model: LoadedModel) -> Vision | None:
-    """A picture of a robot's camera; None for a model that takes none."""
+    """Time a picture of a robot's camera; None for a model that takes no pictures."""
     if not model.is_multimodal:
         return None
     buffer = io.BytesIO()
@@ -251,7 +251,7 @@ def _median_s(
     while len(taken) <= LEAST_TIMES or time.monotonic() < until:
         taken.append(_timed(model, work))
         session.rollback(length)
-    return statistics.median(taken[1:])  # the first makes room
+    return statistics.median(taken[1:])  # the first one allocates memory
 
 
 def _timed(model: LoadedModel, work: Callable[[], object]) -> float:
@@ -263,6 +263,6 @@ def _timed(model: LoadedModel, work: Callable[[], object]) -> float:
 
 
 def _text(model: LoadedModel, count: int) -> list[int]:
-    """This many ids that stand for text."""
+    """This many token ids that stand for text."""
     some = plain_ids(model)
     return [some[(7919 * place) % len(some)] for place in range(count)]

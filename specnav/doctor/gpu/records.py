@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav doctor --gpu` finds, as it stands in its JSON."""
+"""The results of `specnav doctor --gpu`, in the shape of its JSON."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 VERIFY_TARGET = 1.3
-"""Times the floor that a verification should take at most."""
+"""Goal: a verification takes at most this many times the floor."""
 EXITS_TARGET = 0.05
-"""Part of a forward that exits should take at most."""
+"""Goal: exits take at most this share of a forward pass."""
 PLANNING, LAUNCHING, SERVING = 1.3, 1.7, 1.3
-"""Of first answers over later ones, a token over the floor, a served token over a bare one: above, it is the cause."""
+"""Ratios above which a cause is named: first over later answers, a token over the floor, a served token over a
+bare one.
+"""
 
 
 @dataclass(frozen=True)
 class Device:
-    """total_bytes, free_bytes: of its memory before anything was loaded."""
+    """total_bytes, free_bytes: its memory before anything was loaded."""
 
     name: str
     kind: str
@@ -27,8 +29,8 @@ class Device:
 
 @dataclass(frozen=True)
 class ForwardTime:
-    """One forward over n rows behind m tokens. floor_ms: the time to read the weights and the cache once, at
-    the bandwidth that was measured.
+    """A forward pass over `rows` rows after `context` tokens. floor_ms: time to read the weights and the cache once at
+    the measured bandwidth.
     """
 
     rows: int
@@ -38,16 +40,16 @@ class ForwardTime:
 
     @property
     def over_floor(self) -> float:
-        """Times the floor."""
+        """The time as a multiple of the floor."""
         return self.ms / max(self.floor_ms, 1e-9)
 
 
 @dataclass(frozen=True)
 class Growing:
-    """Greedy decoding behind `context` tokens, each forward one token longer than the last. Milliseconds per token.
+    """Greedy decoding after `context` tokens, one more token per forward pass. Milliseconds per token.
 
-    first_ms: on lengths that this process meets for the first time; later_ms: on the same lengths again; served_ms:
-    between two tokens that the verifier's engine sends; floor_ms: to read weights and cache once.
+    first_ms: at lengths that this process meets for the first time; later_ms: at the same lengths again; served_ms:
+    between two tokens sent by the verifier's engine; floor_ms: to read weights and cache once.
     """
 
     context: int
@@ -58,7 +60,7 @@ class Growing:
 
     @property
     def bottleneck(self) -> str:
-        """What keeps a token from the floor."""
+        """The reason why a token takes longer than the floor."""
         if self.first_ms > PLANNING * self.later_ms:
             return "planning per length"
         if self.later_ms > LAUNCHING * self.floor_ms:
@@ -70,8 +72,8 @@ class Growing:
 
 @dataclass(frozen=True)
 class Flips:
-    """Picks that are others when rows come one by one and when they come together. noise: by how much logits of the
-    same positions differ at most; margin: the largest by which one pick won over the other.
+    """Picks that differ between row-by-row and joint computation. noise: largest difference between logits of the same
+    position; margin: largest logit difference between two differing picks.
     """
 
     positions: int
@@ -81,13 +83,13 @@ class Flips:
 
     @property
     def sound(self) -> bool:
-        """Whether all of them are near-ties: a margin above twice the noise is an error."""
+        """Whether all flips are near-ties: a margin above twice the noise is an error."""
         return self.margin <= 2 * self.noise
 
 
 @dataclass(frozen=True)
 class ExitsCost:
-    """A verification without and with hints of early exits. layers: those with an exit."""
+    """A verification with and without hints of early exits. layers: those with an exit."""
 
     layers: tuple[int, ...]
     without_ms: float
@@ -95,13 +97,13 @@ class ExitsCost:
 
     @property
     def cost(self) -> float:
-        """Part of a verification."""
+        """Added time as a share of a verification."""
         return self.with_ms / self.without_ms - 1
 
 
 @dataclass(frozen=True)
 class Vision:
-    """A picture of this many pixels: the tokens it becomes, preparing it on the CPU, and the vision tower's pass."""
+    """A picture: its tokens, the time to prepare it on the CPU, and the time of the vision tower."""
 
     width: int
     height: int
@@ -112,12 +114,12 @@ class Vision:
 
 @dataclass(frozen=True)
 class ModelFindings:
-    """One model, loaded one way. variant: "float32", "bfloat16", "8bit" and the like.
+    """One model, loaded in one variant: "float32", "bfloat16", "8bit" and the like.
 
-    planned_bytes: of weights, from its configuration, before loading; loaded_bytes: what its numbers take. read_bytes:
-    of weights, in one forward; bandwidth: bytes a second of as many bytes. launches: operations of a forward of one
-    row. verify_reads, draft_reads: how often the program waits for numbers in a verification of a chain and in a draft
-    of one. error: why it was not measured.
+    planned_bytes: weights according to its configuration, before loading; loaded_bytes: actual weights. read_bytes:
+    weights read in one forward pass; bandwidth: measured bytes per second for that size. launches: operations of a
+    forward pass of one row. verify_reads, draft_reads: how often the program waits for values while it verifies a chain
+    and drafts one. error: why it was not measured.
     """
 
     model: str
@@ -141,7 +143,7 @@ class ModelFindings:
 
 @dataclass(frozen=True)
 class AutoChoice:
-    """What `auto` would do at a round trip, and why."""
+    """The choice of `auto` at a round-trip time, and the reason."""
 
     rtt_ms: float
     plan: str
@@ -150,8 +152,8 @@ class AutoChoice:
 
 @dataclass(frozen=True)
 class GpuFindings:
-    """All of it. agreement: how often the draft model picks what the target said, over the target's own answers; None
-    where they cannot be a pair.
+    """All results. agreement: share of the target's tokens, in its own answers, that the draft model picks too; None if
+    they cannot be a pair.
     """
 
     device: Device

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav doctor --gpu`: load a pair in each variant, measure it, and say what `auto` would do with it."""
+"""`specnav doctor --gpu`: loads a pair in each variant, measures it, and reports the choice of `auto`."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ ANSWER_TOKENS = 48
 
 
 def run_gpu_doctor(config: GpuDoctorConfig) -> int:
-    """Measure and show; returns 1 where a model could not be measured or a pick has flipped that is not a near-tie.
+    """Measure and print; returns 1 if a model could not be measured or a pick flipped that is not a near-tie.
 
-    Raises UsageError for a device that is not there, and ModelError for a folder that is not a model.
+    Raises UsageError for a missing device, and ModelError for a folder that is not a model.
     """
     device = _device(config.device)
     console = Console(stderr=True)
@@ -77,7 +77,7 @@ def run_gpu_doctor(config: GpuDoctorConfig) -> int:
 def measure_model(
     path: str, role: str, variant: str, config: GpuDoctorConfig, device: torch.device
 ) -> ModelFindings:
-    """All figures of one model loaded one way; what went wrong is in `error`. Raises ModelError for no model."""
+    """All figures of one model in one variant; problems are in `error`. Raises ModelError if it is not a model."""
     found = ModelFindings(path, role, variant)
     plan = plan_of(path, variant, device)
     found = replace(found, planned_bytes=plan.weights)
@@ -86,7 +86,7 @@ def measure_model(
     if needed > free:
         return replace(
             found,
-            error=f"needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} are free: quantise it, or free some",
+            error=f"needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free: quantise it, or free memory",
         )
     try:
         with _loaded(path, variant, device) as (model, load_s):
@@ -104,7 +104,9 @@ def _measured(found: ModelFindings, model: LoadedModel, role: str, config: GpuDo
     bandwidth = measuring.bandwidth_of(model.device, read, config.seconds / 8)
     forwards = measuring.time_forwards(model, config.rows, config.contexts, bandwidth, config.seconds)
     if not forwards:
-        raise UsageError(f"{found.model} takes {model.context_limit} tokens: give shorter --contexts")
+        raise UsageError(
+            f"{found.model} has a context of {model.context_limit} tokens: give shorter --contexts"
+        )
     launches, verify_reads, draft_reads = measuring.count_work(model, config.gamma)
     prompts = [chat_prompt(model, words) for words in ASKED]
     maker = measuring.hint_maker_of(model) if role == "target" else None
@@ -124,14 +126,14 @@ def _measured(found: ModelFindings, model: LoadedModel, role: str, config: GpuDo
 
 
 def plan_of(path: str, variant: str, device: torch.device) -> ModelMemory:
-    """What a model takes when loaded so. Raises ModelError."""
+    """The memory plan of a model in one variant. Raises ModelError."""
     dtype = variant if variant in DTYPES else "bfloat16" if device.type == "cuda" else "float32"
     return memory_of(path, dtype, variant if variant in QUANTISED else "none", device.type)
 
 
 @contextmanager
 def _loaded(path: str, variant: str, device: torch.device) -> Iterator[tuple[LoadedModel, float]]:
-    """A model and how long loading took, s; its memory is free afterwards. Raises ModelError."""
+    """A model and its loading time in seconds; its memory is freed afterwards. Raises ModelError."""
     began = time.perf_counter()
     dtype, quantize = ("auto", variant) if variant in QUANTISED else (variant, "none")
     model = load_model(path, str(device), dtype, quantize)
@@ -149,7 +151,7 @@ def _loaded(path: str, variant: str, device: torch.device) -> Iterator[tuple[Loa
 def _with_the_pair(
     findings: GpuFindings, config: GpuDoctorConfig, device: torch.device, variants: tuple[str, ...]
 ) -> GpuFindings:
-    """Agreement, and what `auto` would choose, of the quickest variant of either that was measured."""
+    """Add the agreement and the choice of `auto`, for the fastest measured variants of target and draft."""
     best = {}
     for role in ("target", "draft"):
         sound = [one for one in findings.models if one.role == role and not one.error]
@@ -175,7 +177,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError:
         raise UsageError(f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:1") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("there is no CUDA device here: choose --device cpu, or look at `specnav doctor`")
+        raise UsageError("there is no CUDA device here: choose --device cpu, or run `specnav doctor`")
     return device
 
 

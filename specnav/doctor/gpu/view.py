@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The findings of `specnav doctor --gpu` for people, and as JSON to post."""
+"""Prints the results of `specnav doctor --gpu`, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIB, GB = 2**30, 1e9
 
 
 def as_json(findings: GpuFindings) -> dict[str, Any]:
-    """All of it, with the ratios and the targets beside them."""
+    """All results, with ratios and goals added."""
     told = asdict(findings)
     for one, model in zip(told["models"], findings.models, strict=True):
         for forward, time in zip(one["forwards"], model.forwards, strict=True):
@@ -33,7 +33,7 @@ def as_json(findings: GpuFindings) -> dict[str, Any]:
 
 
 def show(findings: GpuFindings, console: Console) -> None:
-    """Tables: the device and what it does with each model, forwards by rows and context, what `auto` would do."""
+    """Print tables: the device and each model, forward passes by rows and context, and the choice of `auto`."""
     device = findings.device
     console.print(
         f"{device.name}, {device.free_bytes / GIB:.1f} of {device.total_bytes / GIB:.1f} GiB free, "
@@ -50,14 +50,14 @@ def show(findings: GpuFindings, console: Console) -> None:
         console.print(note, highlight=False)
     if device.kind == "cpu":
         console.print(
-            "On a CPU nothing is launched and no read waits: both are counted as on a GPU.",
+            "A CPU has no launches and no waiting reads: both are counted as they would be on a GPU.",
             highlight=False,
         )
 
 
 def _models(findings: GpuFindings) -> Table:
-    """A column a model: what was found of it."""
-    table = Table(title="what each model takes", title_justify="left")
+    """A table with one column per model."""
+    table = Table(title="results by model", title_justify="left")
     table.add_column("")
     for one in findings.models:
         table.add_column(
@@ -66,12 +66,12 @@ def _models(findings: GpuFindings) -> Table:
     rows: dict[str, Callable[[ModelFindings], str]] = {
         "weights (planned)": lambda one: f"{_bytes(one.loaded_bytes)} ({_bytes(one.planned_bytes)})",
         "loaded in": lambda one: f"{one.load_s:.1f} s",
-        "memory is read at": lambda one: f"{one.bandwidth / GB:.0f} GB/s",
+        "memory bandwidth": lambda one: f"{one.bandwidth / GB:.0f} GB/s",
         "1 row": lambda one: _over(one, 1),
         f"{findings.gamma + 1} rows": lambda one: _over(one, findings.gamma + 1),
-        "a token of a growing answer": _growing,
-        "operations a forward": lambda one: str(one.launches),
-        "reads of a verdict, of a draft": lambda one: f"{one.verify_reads}, {one.draft_reads}",
+        "token of a growing answer": _growing,
+        "operations per forward pass": lambda one: str(one.launches),
+        "reads per verdict, per draft": lambda one: f"{one.verify_reads}, {one.draft_reads}",
         "picks that flip": _flips,
         "exits": _exits,
         "a picture": _vision,
@@ -81,7 +81,7 @@ def _models(findings: GpuFindings) -> Table:
     if any(one.error for one in findings.models):
         table.add_row("not measured", *(f"[red]{escape(one.error)}[/]" for one in findings.models))
     table.caption = (
-        "times of forwards, and over the floor that memory sets (a target: a verification "
+        "times of forward passes, and multiples of the memory floor (goals: a verification "
         f"at most {VERIFY_TARGET:g} times, exits at most {EXITS_TARGET:+.0%})"
     )
     return table
@@ -121,7 +121,7 @@ def _flips(one: ModelFindings) -> str:
     told = f"{flips.picks} of {flips.positions}"
     if not flips.picks:
         return f"{told}, noise {flips.noise:.1g}"
-    mark = "near-ties" if flips.sound else "[red]NO near-ties[/]"
+    mark = "near-ties" if flips.sound else "[red]NOT near-ties[/]"
     return f"{told} {mark}: {flips.margin:.1g}, noise {flips.noise:.1g}"
 
 
@@ -136,7 +136,8 @@ def _exits(one: ModelFindings) -> str:
 def _forwards(one: ModelFindings) -> Table:
     contexts = sorted({forward.context for forward in one.forwards})
     table = Table(
-        title=f"{one.role} as {one.variant}: ms of a forward (times the floor)", title_justify="left"
+        title=f"{one.role} as {one.variant}: ms per forward pass (multiple of the floor)",
+        title_justify="left",
     )
     table.add_column("context", justify="right")
     by_place = {(forward.context, forward.rows): forward for forward in one.forwards}
@@ -150,9 +151,7 @@ def _forwards(one: ModelFindings) -> Table:
 
 
 def _auto(findings: GpuFindings) -> Table:
-    title = (
-        f"what `auto` would do: the draft model agrees with {findings.agreement:.0%} of the target's tokens"
-    )
+    title = f"choice of `auto`: the draft model agrees with {findings.agreement:.0%} of the target's tokens"
     table = Table(title=title, title_justify="left")
     for column in ("round trip", "plan", "why"):
         table.add_column(column, overflow="fold")

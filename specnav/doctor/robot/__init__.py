@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav doctor --robot`: what a live ROS graph is like, and what keeps the robot from moving.
+"""`specnav doctor --robot`: checks a live ROS graph and finds what keeps the robot from moving.
 
-Words: *facts* are what was gathered of the graph, once; a *role* is what a topic is for (image, odom, cmd_vel),
-whatever it is called here; a *check* is a pure function from facts to *lines*, each with a verdict (ok, warn, FAIL)
-and with what to do where it is not ok. FAIL: as things are, the robot does not do what it is told.
+Terms: *facts* are what was gathered about the graph, once. A *role* is the purpose of a topic (image, odom, cmd_vel),
+whatever its name is. A *check* is a pure function from facts to *lines*, each with a verdict (ok, warn, FAIL) and, if
+it is not ok, a remedy. FAIL means that the robot does not obey in this state.
 
 Nothing here publishes anything, or calls a service that changes something.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `specnav doctor --robot` was asked for."""
+"""Settings of `specnav doctor --robot`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from specnav.doctor.gpu.config import GpuDoctorConfig
 
 @dataclass(frozen=True)
 class RobotDoctorConfig:
-    """Where the robot is, and its verifier."""
+    """Topics of the robot, and its verifier."""
 
     namespace: str = setting("", "With --robot: namespace of our nodes.", metavar="NS")
     image: str = setting(
-        "", "With --robot: the camera.", metavar="TOPIC", shown="what vlm_nav_node subscribes to"
+        "", "With --robot: camera topic.", metavar="TOPIC", shown="what vlm_nav_node subscribes to"
     )
     odom: str = setting(
-        "", "With --robot: odometry.", metavar="TOPIC", shown="what motion_node subscribes to"
+        "", "With --robot: odometry topic.", metavar="TOPIC", shown="what motion_node subscribes to"
     )
     cmd_vel: str = setting(
-        "", "With --robot: velocities.", metavar="TOPIC", shown="where motion_node publishes"
+        "", "With --robot: topic of velocities.", metavar="TOPIC", shown="where motion_node publishes"
     )
     verifier: str = setting(
-        "", "With --robot: tcp:// or fleet://HOST:PORT.", metavar="ADDRESS", shown="vlm_nav_node's"
+        "", "With --robot: verifier, tcp:// or fleet://HOST:PORT.", metavar="ADDRESS", shown="vlm_nav_node's"
     )
-    key: str = setting("", "With --robot: key for the verifier.", metavar="FILE", shown="vlm_nav_node's")
+    key: str = setting("", "With --robot: key file for the verifier.", metavar="FILE", shown="vlm_nav_node's")
     seconds: float = same_as(GpuDoctorConfig, "seconds")
     json: bool = same_as(GpuDoctorConfig, "json")

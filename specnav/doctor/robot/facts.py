@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a graph, as plain records: gathered by `gather`, judged by `checks`. No ROS here.
+"""Facts about a graph as plain records: gathered by `gather`, judged by `checks`. No ROS here.
 
-Names of nodes and topics are full (`/robot1/motion_node`), types are `package/msg/Name`, times are seconds.
+Names of nodes and topics are complete (`/robot1/motion_node`), types are `package/msg/Name`, times are seconds.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Endpoint:
 
     @property
     def drives_nothing(self) -> bool:
-        """Whether it belongs to a recorder, or to one of our tools that only listen."""
+        """Whether it belongs to a recorder, or to one of our tools that only listens."""
         return is_listener_only(self.node)
 
 
 @dataclass(frozen=True)
 class TopicTraffic:
-    """What came on a topic while we listened.
+    """Messages received on a topic while listening.
 
-    longest_gap_s: between two messages, or from the last one to the end. offset_s: stamps minus the clock they are
-    compared with, middle one; None where none is filled. stuck: messages whose stamp did not advance. frames: every
-    pair of frame_id and child_frame_id. fastest: of velocities, m/s or rad/s.
+    longest_gap_s: between two messages, or from the last one to the end. offset_s: median of stamps minus clock; None
+    if stamps are empty. stuck: messages whose stamp did not advance. frames: pairs of frame_id and child_frame_id.
+    fastest: highest velocity, m/s or rad/s.
     """
 
     count: int = 0
@@ -51,7 +51,7 @@ class TopicTraffic:
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """A topic by its role. wanted: the types that fit; heard: None where nothing listened to it."""
+    """A topic by its role. wanted: fitting types. heard: None if it was not listened to."""
 
     role: str
     name: str
@@ -59,30 +59,30 @@ class TopicFacts:
     publishers: tuple[Endpoint, ...] = ()
     subscribers: tuple[Endpoint, ...] = ()
     heard: TopicTraffic | None = None
-    others: tuple[str, ...] = ()  # other topics of a type that fits, which has a publisher
+    others: tuple[str, ...] = ()  # other topics of a fitting type that have a publisher
 
     @property
     def fitting(self) -> tuple[Endpoint, ...]:
-        """Publishers of a type that fits."""
+        """Publishers of a fitting type."""
         return tuple(end for end in self.publishers if end.kind in self.wanted)
 
 
 @dataclass(frozen=True)
 class OurNode:
-    """One of our nodes. count: how many have its full name; values: parameters, None where it did not answer."""
+    """One of our nodes. count: nodes with its full name; values: its parameters, None if it did not respond."""
 
     name: str
     count: int = 1
     values: Mapping[str, Value] | None = None
 
     def value(self, name: str, default: Value) -> Value:
-        """A parameter's value, or what it is by default."""
+        """A parameter's value, or the default."""
         return (self.values or {}).get(name, default)
 
 
 @dataclass(frozen=True)
 class Middleware:
-    """discovery: ROS_AUTOMATIC_DISCOVERY_RANGE as it is set, "" where it is not."""
+    """discovery: value of ROS_AUTOMATIC_DISCOVERY_RANGE, "" if it is not set."""
 
     rmw: str
     domain: int
@@ -92,7 +92,7 @@ class Middleware:
 
 @dataclass(frozen=True)
 class MotionFacts:
-    """The last motion_status. moved: whether a motion was under way at any time while we listened."""
+    """The last motion_status. moved: whether the robot was moving at any time while listening."""
 
     state: str
     reason: str = ""
@@ -103,7 +103,7 @@ class MotionFacts:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """The newest row of a name on /diagnostics; level as in DiagnosticStatus: 0 ok, 1 warn, 2 error, 3 stale."""
+    """The newest row of a name on /diagnostics. level as in DiagnosticStatus: 0 ok, 1 warn, 2 error, 3 stale."""
 
     name: str
     level: int
@@ -112,7 +112,7 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class VerifierFacts:
-    """The cloud verifier as reached from this machine. error: "" where it answered."""
+    """The cloud verifier as seen from this machine. error: "" if it responded."""
 
     address: str
     error: str = ""
@@ -123,7 +123,7 @@ class VerifierFacts:
 
 @dataclass(frozen=True)
 class Disk:
-    """Free room where the black box writes, on this machine."""
+    """Free disk space where the black box writes, on this machine."""
 
     folder: str
     free_mb: float
@@ -131,7 +131,7 @@ class Disk:
 
     @classmethod
     def at(cls, folder: str, needed_mb: float) -> Disk | None:
-        """Of where a folder is, or would be made; None where nothing can tell."""
+        """The disk of a folder, which may not exist yet; None if it cannot be determined."""
         place = Path(folder).expanduser().absolute()
         while not place.exists() and place != place.parent:
             place = place.parent
@@ -143,7 +143,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything. nodes: ours in the namespace, by the name they have without it."""
+    """All facts. nodes: our nodes in the namespace, by name without the namespace."""
 
     middleware: Middleware
     namespace: str = "/"
@@ -152,16 +152,16 @@ class Facts:
     elsewhere: tuple[str, ...] = ()  # our nodes in other namespaces
     other_nodes: tuple[str, ...] = ()
     topics: Mapping[str, TopicFacts] = field(default_factory=dict)
-    clocks: tuple[str, ...] = ()  # who publishes /clock
+    clocks: tuple[str, ...] = ()  # publishers of /clock
     motion: MotionFacts | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     actions: tuple[str, ...] = ()  # action servers in the namespace
     verifier: VerifierFacts | None = None
     disk: Disk | None = None
-    has_interfaces: bool = True  # whether our own messages can be understood here
+    has_interfaces: bool = True  # whether our message types are installed here
 
     def value(self, node: str, name: str, default: Value) -> Value:
-        """A parameter of one of our nodes; the default where the node is not there."""
+        """A parameter of one of our nodes; the default if the node is absent."""
         return self.nodes[node].value(name, default) if node in self.nodes else default
 
     @property

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers the facts of a live graph: looks, asks our nodes for their parameters, listens, and looks again. Needs rclpy.
+"""Gathers facts about a live graph: discovers it, asks our nodes for their parameters, and listens. Needs rclpy.
 
-Nothing is published but what rclpy's node itself says of its own parameters, and no service is called but those
-that read.
+Nothing is published except what rclpy's node itself announces about its parameters, and only reading services are
+called.
 """
 
 from __future__ import annotations
@@ -61,17 +61,18 @@ from specnav.doctor.robot.roles import (
 )
 from specnav.ros_node import checked_namespace, own_node
 
-# Until both nodes that are always needed are in sight and nothing new came for this long, or so long in all: who misses
-# the first announcements hears the next 3 s later.
+# Discovery ends when both required nodes are visible and nothing new appeared for STEADY_S, or after
+# DISCOVER_S: a node
+# that misses the first announcements hears the next ones 3 s later.
 STEADY_S, DISCOVER_S = 0.8, 4.0
 ANSWER_S, SPIN_S, LOOK_S = 2.0, 0.02, 0.2
-RELIABLE_KINDS = (STATUS, SUPERVISION, DIAGNOSTICS)  # small, and heard as our own nodes hear them
+RELIABLE_KINDS = (STATUS, SUPERVISION, DIAGNOSTICS)  # small, and received with the QoS of our own nodes
 HEARTBEAT_S = 0.75  # motion_node reports at least twice a second
 SEND_GOAL = "/_action/send_goal"
 
 
 class Gatherer:
-    """One look at one graph."""
+    """Gathers the facts of one graph once."""
 
     def __init__(self, config: RobotDoctorConfig, node: Node, executor: SingleThreadedExecutor) -> None:
         self._config, self._node, self._executor = config, node, executor
@@ -83,10 +84,10 @@ class Gatherer:
         self._verifier: VerifierFacts | None = None
 
     def gather(self) -> Facts:
-        """Look, listen, and return what there is; takes config.seconds and 1 to 8 s more, or all that twice."""
+        """Discover, listen and return the facts; takes config.seconds and 1 to 8 s more, or twice that."""
         self._discover()
         facts = self._look()
-        # One that came in sight while we listened was not asked for anything.
+        # Repeat if a node appeared while listening, because it was not asked for its parameters.
         return self._look() if set(self._find_nodes()) - set(facts.nodes) else facts
 
     def _look(self) -> Facts:
@@ -116,7 +117,7 @@ class Gatherer:
             ),
             namespace=self._node.get_namespace(),
             seconds=self._config.seconds,
-            # One that has gone is not there.
+            # Nodes that have gone do not count.
             nodes={
                 name: replace(node, count=again[name].count) for name, node in nodes.items() if name in again
             },
@@ -144,7 +145,7 @@ class Gatherer:
             self._executor.spin_once(timeout_sec=SPIN_S)
 
     def _discover(self) -> None:
-        """Wait until everything is in sight that may be expected."""
+        """Wait until everything that can be expected is visible."""
         seen: object = None
         began = since = time.monotonic()
         while (now := time.monotonic()) < began + DISCOVER_S:
@@ -158,7 +159,7 @@ class Gatherer:
     # -- nodes and their parameters
 
     def _everybody(self) -> Counter[str]:
-        """Full names of all other nodes, and how many have each."""
+        """Full names of all other nodes, and the number of nodes with each name."""
         pairs = self._node.get_node_names_and_namespaces()
         names = [f"{space.rstrip('/')}/{name}" for name, space in pairs if not name.startswith("_")]
         return Counter(name for name in names if name.rpartition("/")[2] != OWN_NAME)
@@ -172,7 +173,7 @@ class Gatherer:
         }
 
     def _ask(self, nodes: dict[str, OurNode]) -> dict[str, OurNode]:
-        """The same with their parameters."""
+        """Add the nodes' parameters."""
         known = tables()
         names = {name: [*(p.name for p in known[name]), "use_sim_time"] for name in nodes}
         clients: dict[str, Any] = {
@@ -223,7 +224,7 @@ class Gatherer:
             if not role.is_heard:
                 continue
             publishers = self._ends(name)[0]
-            # As it is published, where that fits: one type cannot be heard as another.
+            # Subscribe with the published type if it fits: different types do not connect.
             kinds = [end.kind for end in publishers if end.kind in role.wanted] or list(role.wanted)
             kind = _message_class(kinds[0])
             if kind is None or kinds[0] == REQUEST:
@@ -252,7 +253,7 @@ class Gatherer:
         if message.estopped:
             self._estopped_at = time.monotonic()
         moved = state in UNDER_WAY or (self._motion is not None and self._motion.moved)
-        # Of two nodes with that name it may be the other one that speaks last.
+        # With two nodes of this name, the last message may come from the other one.
         estopped = time.monotonic() - self._estopped_at < HEARTBEAT_S
         self._motion = MotionFacts(state, message.reason, estopped, message.held_by, moved)
 
@@ -275,7 +276,7 @@ class Gatherer:
         return TopicFacts(role.name, name, role.wanted, publishers, subscribers, heard, others)
 
     def _find_others(self, role: TopicRole, name: str) -> tuple[str, ...]:
-        """Other topics that could be meant: of a type that fits, with a publisher (or for velocities, a subscriber)."""
+        """Other topics that could be meant: of a fitting type, with a publisher (for velocities, a subscriber)."""
         if not role.is_heard:
             return ()
         count = self._node.count_subscribers if role.name == "cmd_vel" else self._node.count_publishers
@@ -287,7 +288,7 @@ class Gatherer:
         )
 
     def _actions(self) -> tuple[str, ...]:
-        """Action servers of the namespace, by the names they have in it."""
+        """Action servers in the namespace, by their names in it."""
         place = self._node.get_namespace().rstrip("/") + "/"
         names = [name for name, _ in self._node.get_service_names_and_types() if name.endswith(SEND_GOAL)]
         return tuple(
@@ -297,7 +298,7 @@ class Gatherer:
     # -- the verifier
 
     def _reach_verifier(self, nodes: dict[str, OurNode]) -> Callable[[], None]:
-        """Begin to reach it; returns what waits for the end of that."""
+        """Start connecting to the verifier in a thread; returns a function that waits for the result."""
         told = nodes[DECIDER].value("verifier", "") if DECIDER in nodes else ""
         address = self._config.verifier or str(told)
         if not address:
@@ -329,7 +330,7 @@ def _ends_of(
 ) -> dict[str, list[str]]:
     try:
         return dict(ask(node, place))
-    except RuntimeError:  # it has gone in between
+    except RuntimeError:  # the node has gone in between
         return {}
 
 
@@ -360,7 +361,7 @@ def _has_interfaces() -> bool:
 
 
 def gather(config: RobotDoctorConfig) -> Facts:
-    """The facts of the graph that this process's environment leads to. Raises UsageError; KeyboardInterrupt."""
+    """The facts of the graph that this process's environment selects. Raises UsageError; KeyboardInterrupt."""
     topics = filter(None, (config.image, config.odom, config.cmd_vel))
     namespace = checked_namespace(config.namespace, topics)
     quiet = {"use_global_arguments": False, "enable_rosout": False, "start_parameter_services": False}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what matters of the messages of one topic: when they came, their stamps and frames. No ROS here."""
+"""Records the arrival times, stamps and frames of the messages on one topic. No ROS here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specnav.doctor.robot.facts import TopicTraffic
 
 
 class TopicListener:
-    """Hears one topic. clock: what its stamps are compared with, s."""
+    """Listens to one topic. clock: the time that stamps are compared with, s."""
 
     def __init__(self, clock: Callable[[], float], steady: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._steady = clock, steady
@@ -25,7 +25,7 @@ class TopicListener:
         self._fastest = 0.0
 
     def hear(self, message: Any) -> None:
-        """A message came."""
+        """Record a message."""
         self._times.append(self._steady())
         header = getattr(message, "header", None)
         if header is not None:
@@ -40,7 +40,7 @@ class TopicListener:
             self._fastest = max(self._fastest, abs(twist.linear.x), abs(twist.linear.y), abs(twist.angular.z))
 
     def heard(self, began: float, ended: float) -> TopicTraffic:
-        """What was heard in the time of listening (steady clock, s)."""
+        """The traffic during the listening time (steady clock, s)."""
         if not self._times:
             return TopicTraffic()
         edges = [*self._times, ended]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the verifier there, and how far away is it? A handshake and a few pings over the wire; no session is opened."""
+"""Is the verifier reachable, and how far away is it? Uses a handshake and a few pings, and opens no session."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PINGS, CONNECT_S, REPLY_S = 5, 2.0, 1.0
 
 
 def reach(address: str, key: str = "") -> VerifierFacts:
-    """Greet the verifier at an address; never raises, what went wrong is in `error`. Takes 3 s at most.
+    """Connect to the verifier at an address. Never raises: problems are in `error`. Takes 3 s at most.
 
-    key: the file of an edge's key, "" for a verifier without keys.
+    key: file of an edge's key, "" for a verifier without keys.
     """
     try:
         with connect(address, CONNECT_S, REPLY_S, key=key or None) as link:

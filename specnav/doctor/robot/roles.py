@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What topics are for: their names by default, the types that fit, and whose they are. No ROS here."""
+"""Roles of topics: default names, fitting types and owners. No ROS here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTIONAL = ("camera_decode_node", BLACKBOX, "go2_state_node")
 OURS = (DECIDER, MOVER, *OPTIONAL)
 OWN_NAME = "specnav_doctor"
 _LISTENERS = ("blackbox_node", "rosbag2_recorder", "specnav_")
-BARE = ("_CREATED_BY_BARE_DDS_APP_", "_NODE_NAME_UNKNOWN_")  # how rmw names what is not a ROS node
+BARE = ("_CREATED_BY_BARE_DDS_APP_", "_NODE_NAME_UNKNOWN_")  # rmw's names for programs that are not ROS nodes
 
 TWIST, STAMPED = "geometry_msgs/msg/Twist", "geometry_msgs/msg/TwistStamped"
 COMPRESSED, RAW = "sensor_msgs/msg/CompressedImage", "sensor_msgs/msg/Image"
@@ -29,7 +29,7 @@ Values = Mapping[str, Mapping[str, Value]]
 
 @dataclass(frozen=True)
 class TopicRole:
-    """owner: the node of ours by whose subscriptions (or publishers) the topic's name is found; "": by default only."""
+    """owner: our node whose subscriptions (or publishers) tell the topic's name; "": use the default name."""
 
     name: str
     topic: str
@@ -40,17 +40,17 @@ class TopicRole:
 
 
 def is_listener_only(node: str) -> bool:
-    """Whether a node (full name) is a recorder, or one of our tools that only listen."""
+    """Whether a node (full name) is a recorder, or one of our tools that only listens."""
     return node.rpartition("/")[2].startswith(_LISTENERS)
 
 
 def said_name(node: str) -> str:
-    """A node's name for people."""
+    """A node's name for display."""
     return "a program without a ROS node" if node.rpartition("/")[2] in BARE else node
 
 
 def roles(values: Values) -> tuple[TopicRole, ...]:
-    """The topics to look at. values: parameters of our nodes, by node, as far as they are known."""
+    """The topics to check. values: known parameters of our nodes, by node."""
     mover, decider = values.get(MOVER, {}), values.get(DECIDER, {})
     transport = decider.get("image_transport")
     picture = {"compressed": (COMPRESSED,), "raw": (RAW,)}.get(str(transport), (COMPRESSED, RAW))
@@ -77,18 +77,18 @@ def roles(values: Values) -> tuple[TopicRole, ...]:
 
 
 def sport_role(published: Mapping[str, list[str]]) -> TopicRole | None:
-    """Where motion_node moves a Go2 without a driver. published: its topics and their types."""
+    """The topic on which motion_node moves a Go2 without a driver. published: its topics and their types."""
     topics = sorted(name for name, kinds in published.items() if REQUEST in kinds)
-    # With its obstacle avoidance both are there, and velocities go to that one.
+    # With obstacle avoidance there are two such topics; the first by name is its own, which gets the velocities.
     return TopicRole("cmd_vel", topics[0], (REQUEST,)) if topics else None
 
 
 def topic_of(
     role: TopicRole, given: str, found: Mapping[str, list[str]], resolve: Callable[[str], str]
 ) -> str:
-    """Name of a role's topic: as given, otherwise as its owner has it, otherwise by default.
+    """Name of a role's topic: the given one, otherwise its owner's, otherwise the default.
 
-    found: topics of the owner, and their types; resolve: makes a full name of a relative one.
+    found: topics of the owner, and their types; resolve: makes a relative name complete.
     """
     if given:
         return resolve(given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav doctor --robot`, from its flags to its exit code."""
+"""`specnav doctor --robot`: from flags to the exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"
 
 
 def run_robot_doctor(config: RobotDoctorConfig) -> int:
-    """Print a line a check; 0 when none of them is FAIL, else 1. Raises UsageError without ROS."""
+    """Print one line per check; returns 0 if none is FAIL, else 1. Raises UsageError without ROS."""
     with needs_ros("a look at a robot"):
         from specnav.doctor.robot.gather import gather
     lines = examine(gather(config))
@@ -26,13 +26,13 @@ def run_robot_doctor(config: RobotDoctorConfig) -> int:
 
 
 def text_of(line: CheckLine, width: int) -> str:
-    """One line of the report; width: of the check's name, columns."""
+    """One line of the report. width: columns for the name of the check."""
     remedy = f" -> {line.remedy}" if line.remedy else ""
     return f"{line.verdict.value:<4}  {line.check:<{width}}  {line.found}{remedy}"
 
 
 def summary(lines: list[CheckLine]) -> str:
-    """The last line."""
+    """The last line of the report."""
     counts = Counter(line.verdict for line in lines)
     said = f"{counts[Verdict.OK]} ok, {counts[Verdict.WARN]} warn, {counts[Verdict.FAIL]} FAIL"
     if not counts[Verdict.FAIL]:
@@ -42,7 +42,7 @@ def summary(lines: list[CheckLine]) -> str:
 
 
 def show(lines: list[CheckLine], as_json: bool) -> None:
-    """Print them, one line each; JSON: a list of objects with verdict, check, found, remedy."""
+    """Print one line per check; as JSON, a list of objects with verdict, check, found and remedy."""
     if as_json:
         rows = [
             {"verdict": line.verdict.value, "check": line.check, "found": line.found, "remedy": line.remedy}
@@ -55,6 +55,6 @@ def show(lines: list[CheckLine], as_json: bool) -> None:
     for line in lines:
         said = Text(text_of(line, width))
         said.stylize(_STYLES[line.verdict], 0, 4)
-        # Never folded by us: one line is one check, also for grep.
+        # Never folded: one line is one check, so that grep works.
         console.print(said, soft_wrap=True)
     print(summary(lines))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks: facts in, lines out, in the order in which an engineer would look for a fault."""
+"""The checks: facts in, lines out, in the order in which an engineer would search for a fault."""
 
 from __future__ import annotations
 

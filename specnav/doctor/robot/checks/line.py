@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Verdict(enum.Enum):
-    """FAIL: as things are, the robot does not do what it is told."""
+    """Result of a check. FAIL: in this state the robot does not obey."""
 
     OK = "ok"
     WARN = "warn"
@@ -17,7 +17,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class CheckLine:
-    """What was looked at, how it is, and what to do where it is not ok."""
+    """What was checked, the result, and the remedy if it is not ok."""
 
     verdict: Verdict
     check: str
@@ -26,19 +26,19 @@ class CheckLine:
 
 
 CheckLines = CheckLine | list[CheckLine]
-"""What a check finds: one line, several, or none."""
+"""Result of a check: one line, several, or none."""
 
 
 def ok(check: str, found: str) -> CheckLine:
-    """A line that says that all is well."""
+    """A line about something that is fine."""
     return CheckLine(Verdict.OK, check, found)
 
 
 def warn(check: str, found: str, remedy: str) -> CheckLine:
-    """A line about what works and had better be looked at."""
+    """A line about something that works but should be checked."""
     return CheckLine(Verdict.WARN, check, found, remedy)
 
 
 def fail(check: str, found: str, remedy: str) -> CheckLine:
-    """A line about what keeps the robot from doing what it is told."""
+    """A line about something that keeps the robot from obeying."""
     return CheckLine(Verdict.FAIL, check, found, remedy)

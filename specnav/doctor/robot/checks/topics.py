@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types and QoS of everything that our nodes hear and say."""
+"""Checks of types and QoS of all topics that our nodes use."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from specnav.doctor.robot.checks.line import CheckLine, CheckLines, fail, ok
 from specnav.doctor.robot.facts import Endpoint, Facts, TopicFacts
 from specnav.doctor.robot.roles import said_name
 
-SENSORS = ("image", "odom", "ahead", "robot_state")  # a wrong type of theirs is told where they are looked at
+SENSORS = ("image", "odom", "ahead", "robot_state")  # their wrong types are reported by the sensor checks
 
 
 def check_types(facts: Facts) -> CheckLines:
-    """Whether every node on our topics means the same by them."""
+    """Whether all nodes use the same types on our topics."""
     lines = []
     for topic in facts.topics.values():
         ends = [*topic.subscribers] if topic.role in SENSORS else [*topic.publishers, *topic.subscribers]
@@ -21,15 +21,15 @@ def check_types(facts: Facts) -> CheckLines:
         if not wrong:
             continue
         said = ", ".join(f"{node} ({kind})" for node, kind in wrong)
-        remedy = f"{' or '.join(topic.wanted)} is wanted: nothing gets across between different types"
+        remedy = f"expected {' or '.join(topic.wanted)}: different types do not connect"
         if topic.role == "cmd_vel":
             remedy += " (enable_stamped_cmd_vel of motion_node)"
         lines.append(fail("types", f"{topic.name}: {said}", remedy))
-    return lines or [ok("types", f"of {len(facts.topics)} topics fit")]
+    return lines or [ok("types", f"of all {len(facts.topics)} topics match")]
 
 
 def check_qos(facts: Facts) -> CheckLines:
-    """Whether what is published can be heard: by us of others, and by others of us."""
+    """Whether the QoS of publishers and subscribers match, where one of them is ours."""
     lines = []
     pairs = 0
     for topic in facts.topics.values():
@@ -43,7 +43,7 @@ def check_qos(facts: Facts) -> CheckLines:
                 pairs += 1
                 if all(_why_not(publisher, ear) for ear in same):
                     lines.append(_mismatch(topic, publisher, same[0]))
-    return lines or [ok("QoS", f"of {pairs} pairs of publisher and subscriber fit")]
+    return lines or [ok("QoS", f"of all {pairs} pairs of publisher and subscriber match")]
 
 
 def _by_node(ends: tuple[Endpoint, ...]) -> dict[str, list[Endpoint]]:
@@ -54,11 +54,11 @@ def _by_node(ends: tuple[Endpoint, ...]) -> dict[str, list[Endpoint]]:
 
 
 def _why_not(publisher: Endpoint, ear: Endpoint) -> str:
-    """Why a subscription does not get what is published; "" where it does."""
+    """Why a subscription does not receive what is published; "" if it does."""
     if ear.reliable and not publisher.reliable:
-        return "is published best effort and wanted reliable"
+        return "is published best effort, but requested reliable"
     if ear.lasting and not publisher.lasting:
-        return "is published volatile and wanted transient local"
+        return "is published volatile, but requested transient local"
     return ""
 
 
@@ -67,12 +67,12 @@ def _mismatch(topic: TopicFacts, publisher: Endpoint, ear: Endpoint) -> CheckLin
     own = {"image": "image_reliability", "odom": "odom_reliability", "ahead": "collision_reliability"}
     remedy = "change the QoS of one of them"
     if topic.role in own and "best effort" in _why_not(publisher, ear):
-        remedy = f"{own[topic.role]}:=best_effort of our node, or publish it reliable"
+        remedy = f"{own[topic.role]}:=best_effort for our node, or publish it reliable"
     return fail("QoS", found + f"it {_why_not(publisher, ear)}", remedy)
 
 
 def check_signs(facts: Facts) -> CheckLines:
-    """Who gives instructions and stops: nothing has to to, yet it is good to know."""
+    """Which nodes send instructions and stops. None is required, but it is good to know."""
     said = []
     for role in ("instruction", "stop", "e_stop"):
         topic = facts.topics[role]

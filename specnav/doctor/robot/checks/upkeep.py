@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the nodes say of their health, the verifier, the black box, and room on the disk."""
+"""Checks of the nodes' diagnostics, the verifier, the black box and disk space."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ LEAST_MB = 500.0
 
 
 def check_diagnostics(facts: Facts) -> CheckLines:
-    """The rows of /diagnostics that are not ok: ours, then those of others."""
+    """The rows of /diagnostics that are not ok: our own, then those of other nodes."""
     heard = facts.topics["diagnostics"].heard
     if heard is None or not heard.count:
         if facts.nodes:
-            return warn("diagnostics", f"nothing came in {facts.seconds:g} s", "our nodes send once a second")
+            return warn(
+                "diagnostics", f"nothing arrived in {facts.seconds:g} s", "our nodes send once a second"
+            )
         return []
     prefixes = tuple(f"{name.lstrip('/')}: " for name in facts.our_names)
     ours = [row for row in facts.diagnostics if row.name.startswith(prefixes)] if prefixes else []
@@ -28,13 +30,13 @@ def check_diagnostics(facts: Facts) -> CheckLines:
         bad = [row for row in rows if row.level in (WARN, ERROR)]
         if any(row.level == ERROR for row in bad):
             say = fail if is_ours else warn
-            lines.append(say(check, _told(bad), "each row says what it lacks"))
+            lines.append(say(check, _told(bad), "see the message of each row"))
         elif bad:
-            lines.append(warn(check, _told(bad), "each row says what it lacks"))
+            lines.append(warn(check, _told(bad), "see the message of each row"))
         elif rows:
             stale = sum(row.level == STALE for row in rows)
-            waits = f", {stale} wait for a first command" if stale and is_ours else ""
-            lines.append(ok(check, f"{len(rows)} rows, none is worse than ok{waits}"))
+            waits = f", {stale} waiting for a first command" if stale and is_ours else ""
+            lines.append(ok(check, f"{len(rows)} rows, all ok{waits}"))
     return lines
 
 
@@ -48,12 +50,12 @@ def _told(rows: list[Diagnostic]) -> str:
 
 
 def check_verifier(facts: Facts) -> CheckLines:
-    """Whether the verifier answers this machine, and how soon."""
+    """Whether the verifier responds to this machine, and how fast."""
     found = facts.verifier
     if found is None:
         return warn(
             "verifier",
-            f"not looked at: {DECIDER} does not tell its address",
+            f"not checked: {DECIDER} does not report its address",
             "--verifier tcp://HOST:PORT",
         )
     if found.error:
@@ -67,34 +69,34 @@ def check_verifier(facts: Facts) -> CheckLines:
     )
     if found.rtt_ms > FAR_MS:
         return warn(
-            "verifier", said, "decisions take several round trips: a nearer verifier, or a better network"
+            "verifier", said, "decisions take several round trips: use a nearer verifier or a better network"
         )
     return ok("verifier", said)
 
 
 def check_blackbox(facts: Facts) -> CheckLines:
-    """Whether anything is kept when something fails."""
+    """Whether the black box is running."""
     node = facts.nodes.get(BLACKBOX)
     if node is None:
         return warn(
             "black box",
-            "is not up: nothing is kept when something fails",
+            "is not running: nothing is recorded when something fails",
             "ros2 run spec_vlm_nav blackbox_node",
         )
     if node.count > 1:
-        return warn("black box", f"{node.count} nodes are called {node.name}", "end all but one")
+        return warn("black box", f"{node.count} nodes are called {node.name}", "stop all but one")
     if node.values is None:
-        return warn("black box", f"{node.name} does not answer", "it hangs, or has just died: see its log")
-    return ok("black box", f"{node.name} is up")
+        return warn("black box", f"{node.name} does not respond", "it hangs, or has just died: see its log")
+    return ok("black box", f"{node.name} is running")
 
 
 def check_disk(facts: Facts) -> CheckLines:
-    """Whether there is room for logs and the black box on this machine."""
+    """Whether this machine has disk space for logs and the black box."""
     disk = facts.disk
     if disk is None:
         return []
     needed = max(LEAST_MB, disk.needed_mb)
     found = f"{disk.free_mb / 1e3:.1f} GB free at {disk.folder} (this machine)"
     if disk.free_mb < needed:
-        return warn("disk", found, f"logs and the black box need {needed:.0f} MB: make room")
+        return warn("disk", found, f"logs and the black box need {needed:.0f} MB: free some space")
     return ok("disk", found)
