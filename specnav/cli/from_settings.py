@@ -135,7 +135,7 @@ class _Command:
 
 
 def _found(told: Setting, value: Any) -> Any:
-    """Resolve the name of a shipped model to its folder. Path options stay unchanged: they may name an output folder."""
+    """Resolve a shipped model's name to its folder. Path options stay unchanged: they may name an output folder."""
     if isinstance(value, Path if told.positional else str):
         return type(value)(shipped(str(value)))
     return value

@@ -98,7 +98,7 @@ def check_torch() -> Finding:
 
 
 def check_ros() -> Finding:
-    """Check rclpy, and where it comes from; in a child process, because a missing middleware ends the one that loads it."""
+    """Check rclpy and its origin, in a child process: a missing middleware ends the process that loads it."""
     needed = "demo, robot nodes"
     remedy = (
         "source /opt/ros/<distro>/setup.bash, then make setup (or x86_64 Linux: make setup installs wheels)"
