@@ -35,6 +35,8 @@ AT_ONCE = 3
 """This many files with bounds in real time run at the same time: each keeps about half a core busy."""
 LONGEST = ("test_drill.py", "test_calibrate.py", "test_bench_run.py", "test_bag_play.py", "test_demo_graph.py")
 """They begin first, so that none of them is waited for alone."""
+BETWEEN_LOOKS_S = 0.5
+"""So often, processes are looked for that tests which only compute have started in sessions of their own."""
 FEW = 10
 """Of more failures than that, none is put down to what ran beside it."""
 TESTS = Path(__file__).resolve().parents[1] / "tests"
@@ -73,28 +75,30 @@ class TestJob:
             sys.stdout.buffer.flush()
 
 
-def share_among_sessions(pid: int, nice: int) -> None:
-    """Set how a process that leads its session competes with others, on kernels that share the cores by session."""
-    with suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
-
-
 def give_way(pid: int) -> None:
-    """Let a process that leads its session, and all it starts, run only where no other process wants the core."""
-    share_among_sessions(pid, 19)
-    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+    """Let a process and all it has started run only where no other process wants the core."""
+    set_priority(pid, os.SCHED_IDLE, 19)
 
 
 def compete(pid: int) -> None:
-    """Let a process that leads its session, and all that it has started, run as any other again."""
-    share_among_sessions(pid, 0)
+    """Let a process and all it has started run as any other again."""
+    set_priority(pid, os.SCHED_OTHER, 0)
+
+
+def set_priority(pid: int, policy: int, nice: int) -> None:
+    """Give a process, its descendants and their sessions a priority. What they start later inherits the policy."""
     with suppress(psutil.NoSuchProcess):
         leader = psutil.Process(pid)
         for process in (leader, *leader.children(recursive=True)):
             # Some have ended meanwhile; and a system may let only root take back what was given away.
             with suppress(psutil.Error, OSError):
                 for thread in process.threads():
-                    os.sched_setscheduler(thread.id, os.SCHED_OTHER, os.sched_param(0))
+                    os.sched_setscheduler(thread.id, policy, os.sched_param(0))
+            # Kernels that share the cores among sessions first let only root write this more than ten times a second.
+            with suppress(OSError):
+                group = Path(f"/proc/{process.pid}/autogroup")
+                if not group.read_text().endswith(f" {nice}\n"):
+                    group.write_text(str(nice))
 
 
 def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
@@ -176,9 +180,12 @@ def main(arguments: Sequence[str]) -> int:
         ]
         if hasattr(os, "SCHED_IDLE"):
             jobs = [begin() for begin in computing]
-            for job in jobs:
-                give_way(job.process.pid)
-            tested = [in_front().wait()]
+            first = in_front()
+            while first.process.poll() is None:
+                for job in jobs:
+                    give_way(job.process.pid)
+                time.sleep(BETWEEN_LOOKS_S)
+            tested = [first.wait()]
             for job in jobs:
                 compete(job.process.pid)
         else:

@@ -57,10 +57,10 @@ def reference(model: TableModel, prompt: Prompt, options: GenerationOptions) -> 
 def test_greedy_answers_are_the_constrained_targets(method: str) -> None:
     for index, prompt in enumerate(PROMPTS):
         options = GenerationOptions((1, 2, 3, 24)[index % 4], grammar=TOY, min_new_tokens=3 * (index % 2))
-        for slowness in (0.0, 0.4):
-            link = WiredLink(UNLIKE.target, UNLIKE.draft, slowness, seed=index)
-            ids, _ = answer(method, options, prompt=prompt, link=link)
-            assert ids == reference(UNLIKE.target, prompt, options), prompt.ids
+        # Each of the four meets both.
+        link = WiredLink(UNLIKE.target, UNLIKE.draft, slowness=(0.0, 0.4)[index // 4 % 2], seed=index)
+        ids, _ = answer(method, options, prompt=prompt, link=link)
+        assert ids == reference(UNLIKE.target, prompt, options), prompt.ids
 
 
 @pytest.mark.parametrize("method", NOISE)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -41,7 +42,7 @@ def test_only_a_few_failures_are_asked_again_and_their_second_answer_counts(runn
 
 
 CHILD = "import time; print('up', flush=True); time.sleep(60)"
-PARENT = f"import subprocess, sys; input(); subprocess.run([sys.executable, '-c', {CHILD!r}])"
+PARENT = f"import subprocess, sys; input(); subprocess.run([sys.executable, '-c', {CHILD!r}], start_new_session=True)"
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="only Linux has this priority")
@@ -56,10 +57,15 @@ def test_what_gives_way_does_so_with_all_it_starts_until_it_competes_again(runne
         assert parent.stdout.readline() == "up\n"
         family = [parent.pid, *(child.pid for child in parent.children())]
         assert [os.sched_getscheduler(pid) for pid in family] == [os.SCHED_IDLE] * 2
+        runner.give_way(parent.pid)  # the child's session
+        groups = [Path(f"/proc/{pid}/autogroup") for pid in family]
+        if groups[0].exists() and os.geteuid() == 0:
+            assert [group.read_text().split()[-1] for group in groups] == ["19"] * 2
         runner.compete(parent.pid)
         if os.geteuid() == 0:  # others may not be allowed to take it back, which hurts only beside other work
             assert [os.sched_getscheduler(pid) for pid in family] == [os.SCHED_OTHER] * 2
-        os.killpg(parent.pid, signal.SIGKILL)
+        for pid in family:
+            os.kill(pid, signal.SIGKILL)
     runner.compete(parent.pid)  # what has ended is nothing to worry about
 
 
