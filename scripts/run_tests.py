@@ -3,8 +3,8 @@
 
 Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run first, a few files at a time. mypy
 and the tests that only compute begin with them, but run only where the first part leaves a core idle, until it has
-ended; then they take all cores. Where the system has no such priority, they begin afterwards. A bound in real time can
-still be missed because of another file: what failed first is asked once more at the end, alone; what fails then has
+ended; then they take all cores. Where the system has no such priority, they begin afterwards. A test can still miss a
+bound in real time because of another file: what failed is run once more at the end, alone; what fails then has
 failed. What is given on the command line goes to both runs of pytest. With `--fast`, as `make check` gives it, tests
 are left out that are marked `graph` or `slow`.
 """
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str]) -> int:
     if find_spec("llama_cpp") is None:
         print("llama.cpp is not installed: tests that need it are skipped (make setup-gguf)", flush=True)
     rest = [argument for argument in arguments if argument != "--fast"]
-    again: Callable[[], int] | None = None
+    again: list[Callable[[], int]] = []
     failed = bool(start("ruff", ["ruff", "check", "."]).wait())
     if "--fast" in arguments:
         jobs = [start("mypy", ["mypy"], quiet=True), start_tests(FAST, cores, rest)]
@@ -171,12 +171,14 @@ def main(arguments: Sequence[str]) -> int:
         if any(Path(argument.split("::")[0]).exists() for argument in rest):
             only, others = [], []  # what is named is what to read
         failures = tempfile.TemporaryDirectory()
-        mine = [*rest, *only, "-o", f"cache_dir={failures.name}"]
-        again = partial(ask_again_alone, front, Path(failures.name), mine)
-        in_front = partial(start_tests, front, AT_ONCE, mine)
+        marks = (front, f"not ({front}) and not docker")
+        caches = [Path(failures.name, name) for name in ("front", "computing")]
+        parts = [[*rest, *part, "-o", f"cache_dir={cache}"] for part, cache in zip((only, others), caches, strict=True)]
+        again = [partial(ask_again_alone, *part) for part in zip(marks, caches, parts, strict=True)]
+        in_front = partial(start_tests, marks[0], AT_ONCE, parts[0])
         computing = [
             partial(start, "mypy", ["mypy"], quiet=True),
-            partial(start_tests, f"not ({front}) and not docker", cores, [*rest, *others], quiet=True),
+            partial(start_tests, marks[1], cores, parts[1], quiet=True),
         ]
         if hasattr(os, "SCHED_IDLE"):
             jobs = [begin() for begin in computing]
@@ -194,8 +196,9 @@ def main(arguments: Sequence[str]) -> int:
         tested.append(jobs[1].wait())
     failed |= bool(jobs[0].wait())
     nothing = int(pytest.ExitCode.NO_TESTS_COLLECTED)
-    if again is not None and tested[0] == pytest.ExitCode.TESTS_FAILED:
-        tested[0] = again()
+    for part, ask in enumerate(again):
+        if tested[part] == pytest.ExitCode.TESTS_FAILED:
+            tested[part] = ask()
     return int(failed or any(code not in (0, nothing) for code in tested) or set(tested) == {nothing})
 
 
