@@ -16,7 +16,7 @@ from specdec.options import DecodingOptions
 from specnav.bench.data import latency
 from specnav.bench.data.names import ORACLES
 from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow
-from specnav.results.demo import mean
+from specnav.results.demo import mean, number_of
 
 REFERENCE = "ar"
 AHEAD = "ahead"
@@ -71,10 +71,10 @@ class Prediction:
 
 def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Prediction]:
     """Every method of a run that one of the papers' formulas is about and that made rounds over the link, by the run's
-    own settings and its point's figures.
+    own settings and its point's figures. Raises EvaluationError for settings that are no numbers.
     """
-    rtt_ms, bandwidth_mbps = (float(results.config.get(name) or 0.0) for name in ("rtt_ms", "bandwidth_mbps"))
-    gamma = int(results.config.get("gamma") or DecodingOptions.gamma)
+    rtt_ms, bandwidth_mbps = (number_of(results.config, name) for name in ("rtt_ms", "bandwidth_mbps"))
+    gamma = int(number_of(results.config, "gamma", DecodingOptions.gamma, 1))
     paper = {
         (f.method, f.quantity): f.value for f in results.printed if f.quantity != "speedup" or f.over == REFERENCE
     }
