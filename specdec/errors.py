@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What reading JSON or MessagePack raises of bytes that are damaged, not text, or nested without end."""
+
 
 class SpecdecError(Exception):
     """Base of everything this package raises on purpose."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from specdec.errors import SpecdecError
+from specdec.errors import DECODE_ERRORS, SpecdecError
 from specdec.whole_files import write_whole
 
 CONTENTS = ("tokens", "prompts", "pictures")
@@ -168,7 +168,7 @@ def read_verdicts(folder: str | Path) -> Iterator[LoggedAnswer]:
     for file in files:
         try:
             yield from msgspec.msgpack.decode(file.read_bytes(), type=list[LoggedAnswer])
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, *DECODE_ERRORS) as error:
             raise VerdictLogError(f"{file} cannot be read ({error}): remove it") from error
 
 

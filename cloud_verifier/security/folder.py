@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.security.records import ClientKey, Previous, check_name
-from specdec.errors import OptionsError
+from specdec.errors import DECODE_ERRORS, OptionsError
 from specdec.link.keys import (
     CURVE_MISSING,
     EdgeKey,
@@ -70,7 +70,7 @@ class KeyFolder:
             fits = key.public == public_of(key.secret)
         except OptionsError as error:
             raise VerifierError(str(error)) from error
-        except (msgspec.MsgspecError, ValueError, zmq.ZMQError) as error:
+        except (*DECODE_ERRORS, zmq.ZMQError) as error:
             raise VerifierError(
                 f"{place} is not a server key: restore a copy, or make a new folder"
             ) from error
@@ -195,7 +195,7 @@ def read_client(path: Path) -> ClientKey:
         client = msgspec.json.decode(read_file(path, MOST_KEY_BYTES), type=ClientKey)
     except OSError as error:
         raise VerifierError(f"cannot read {path} ({error.strerror})") from error
-    except (msgspec.MsgspecError, ValueError) as error:
+    except DECODE_ERRORS as error:
         raise VerifierError(f"{path} is not a client's file ({error})") from error
     if client.name != path.stem:
         raise VerifierError(

@@ -15,7 +15,7 @@ import msgspec
 import zmq
 from msgspec import Meta, Struct
 
-from specdec.errors import OptionsError
+from specdec.errors import DECODE_ERRORS, OptionsError
 from specdec.settings_files import MOST_KEY_BYTES, FileRefused, read_file
 from specdec.whole_files import pretty_json, write_whole
 
@@ -42,7 +42,7 @@ def read_key(path: str | Path) -> EdgeKey:
     try:
         key = msgspec.json.decode(data, type=EdgeKey)
         fits = key.public == public_of(key.secret)
-    except (msgspec.MsgspecError, ValueError, zmq.ZMQError) as error:
+    except (*DECODE_ERRORS, zmq.ZMQError) as error:
         # The decoder's message may quote the file's contents, so it is left out.
         raise OptionsError(f"{path} is not a key file of an edge: export it again") from error
     if not fits:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from specdec.errors import ProtocolError, first_line
+from specdec.errors import DECODE_ERRORS, ProtocolError, first_line
 from specdec.options import MAX_BIASED_TOKENS, MAX_GRAMMAR_BYTES
 
 PROTOCOL_VERSION = 5
@@ -451,7 +451,7 @@ def decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
     """Decode foreign bytes. Raises ProtocolError."""
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise ProtocolError(f"a message cannot be understood ({first_line(error)})") from error
 
 

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specdec.downloads import models_folder
-from specdec.errors import ModelError, first_line
+from specdec.errors import DECODE_ERRORS, ModelError, first_line
 
 FILE = "shared.json"
 _INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
@@ -80,7 +80,7 @@ def shared_of(folder: str | Path) -> Shared | None:
         return None
     try:
         about = msgspec.json.decode((place / FILE).read_bytes(), type=SharedMetadata)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise ModelError(f"{place / FILE} cannot be read ({error}): copy the folder again") from error
     places = dict.fromkeys(target for target in _places(place, about.target) if (target / "config.json").is_file())
     found = [Shared(place, target, about) for target in places]

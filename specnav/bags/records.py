@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from specdec.errors import DECODE_ERRORS
 from specnav.results.demo import RESULTS_FILE, Setting, Versioned
 from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json, write_json
@@ -221,6 +222,6 @@ def load_decisions(run: Path) -> list[DecisionRecord]:
     for number, line in enumerate(lines[:-1], start=1):
         try:
             found.append(_decoder.decode(line))
-        except (msgspec.MsgspecError, ValueError) as error:
+        except DECODE_ERRORS as error:
             raise EvaluationError(f"{path} line {number}: {error}; give the folder of a replay") from error
     return found

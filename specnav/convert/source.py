@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specdec.errors import first_line
+from specdec.errors import DECODE_ERRORS, first_line
 from specdec.models.shared import shared_of
 from specnav.errors import UsageError
 
@@ -105,7 +105,7 @@ class _Index(msgspec.Struct):
 def _files_named(index: Path) -> list[str]:
     try:
         found = msgspec.json.decode(index.read_bytes(), type=_Index)
-    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise UsageError(_unreadable(index, first_line(error))) from error
     return sorted(set(found.weight_map.values()))
 

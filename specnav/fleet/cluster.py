@@ -23,6 +23,7 @@ import msgspec
 import psutil
 from msgspec import Struct
 
+from specdec.errors import DECODE_ERRORS
 from specdec.link.keys import write_private
 from specdec.settings_files import MOST_KEY_BYTES, read_file
 from specnav.fleet.errors import FleetError
@@ -66,7 +67,7 @@ def read_here(folder: Path) -> LocalCluster | None:
     """The cluster recorded by an earlier `up`, if it still responds."""
     try:
         here = msgspec.json.decode(read_file(folder / HERE_FILE, MOST_KEY_BYTES), type=LocalCluster)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *DECODE_ERRORS):
         return None
     if ":" not in here.ray or not answers(here.ray):
         return None

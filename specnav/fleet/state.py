@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
+from specdec.errors import DECODE_ERRORS
 from specdec.link.keys import write_private
 from specdec.settings_files import read_file
 from specdec.whole_files import pretty_json
@@ -47,7 +48,7 @@ def read_kept(folder: Path) -> FleetState | None:
         kept = msgspec.json.decode(read_file(path, _MOST_BYTES), type=FleetState)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise FleetError(f"{path} is not a fleet state ({error}): move it away, or give another --state") from error
     if kept.schema != 1:
         raise FleetError(f"{path} is from another specnav release: end that fleet first, or give another --state")

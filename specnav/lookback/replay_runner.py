@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from specdec.errors import OptionsError
+from specdec.errors import DECODE_ERRORS, OptionsError
 from specdec.methods import METHODS, get_method
 from specdec.settings import as_arguments
 from specnav.bags.contents import NO_ACTION
@@ -137,7 +137,7 @@ class ReplayRunner:
                 self._watch(method, Path(folder) / "run", Path(folder) / "stderr")
         except OSError as error:
             self._end("failed", f"the replay cannot be run: {error.strerror or error}")
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             self._end("failed", f"the replay's output cannot be read: {error}")
 
     def _watch(self, method: str, out: Path, log: Path) -> None:

@@ -16,10 +16,10 @@ from specnav.bench.records.batch import BATCH_FILE, load_curve
 from specnav.bench.records.study import STUDY_FILE, load_study
 from specnav.bench.studies.cost import CostAsked
 from specnav.errors import UsageError
-from specnav.plan.simulated.comparison import FILE, load_clients, number
+from specnav.plan.simulated.comparison import FILE, load_clients
 from specnav.plan.simulated.pair import TREE_FAILS
 from specnav.plan.simulated.times import KNEE_ROWS, CurveTimes, RowTimes, SimulatedForwardTimes
-from specnav.results.demo import Setting
+from specnav.results.demo import Setting, number_of
 from specnav.results.errors import EvaluationError
 
 TABLE = "a100"
@@ -173,10 +173,10 @@ def _from_settings(
     config: Mapping[str, Setting], taus: Mapping[str, float], scale: float, where: str
 ) -> PlanCalibration:
     """Calibrate from a paced run: its pacing without the time scale, and its measured acceptance."""
-    verify_ms, draft_ms = number(config, "verify_ms"), number(config, "draft_ms")
+    verify_ms, draft_ms = number_of(config, "verify_ms"), number_of(config, "draft_ms")
     if not verify_ms or not draft_ms:
         raise EvaluationError(f"{where} was not paced on both sides, so the times of its forwards are unknown")
-    gamma = int(number(config, "gamma", DecodingOptions.gamma))
+    gamma = int(number_of(config, "gamma", DecodingOptions.gamma, 1))
     words = [
         f"forwards and drafts: as {where} was paced; level up to {KNEE_ROWS:g} rows, then in proportion",
         f"acceptance: measured there (τ {', '.join(f'{name} {tau:.2f}' for name, tau in taus.items())})",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from specdec.errors import ModelError
+from specdec.errors import DECODE_ERRORS, ModelError
 from specdec.models import EncodedPrompt, LoadedModel, Prompt
 from specdec.whole_files import write_whole
 from specnav.recipes.errors import TrainingError
@@ -77,5 +77,5 @@ def load_samples(file: Path) -> list[ExitSample]:
     """What `save_samples` wrote."""
     try:
         return [msgspec.json.decode(line, type=ExitSample) for line in file.read_bytes().splitlines()]
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise TrainingError(f"{file} cannot be read: delete it to make its samples again") from error

@@ -7,6 +7,7 @@ measured is null, never zero or a guess.
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from specdec.errors import OptionsError
+from specdec.row_ms import read_ms
 from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json, write_json
 
@@ -310,6 +313,22 @@ def save_results(folder: Path, results: DemoResults) -> Path:
 def load_results(path: Path) -> DemoResults:
     """Read `results.json` (a file, or the folder of a run)."""
     return read_json(path / RESULTS_FILE if path.is_dir() else path, DemoResults)
+
+
+def number_of(config: Mapping[str, Setting], name: str, default: float = 0.0, low: float = 0.0) -> float:
+    """A setting of a run that is a number, or a time by rows; the default where it is not set. Raises EvaluationError
+    for a file that says something else there, or less than `low`.
+    """
+    value = config.get(name)
+    if value is None:
+        return default
+    try:
+        found = read_ms(value) if isinstance(value, str) else float(value)
+    except OptionsError:
+        found = math.nan
+    if not (math.isfinite(found) and found >= low):
+        raise EvaluationError(f"setting {name} of the run is {value!r}, not a number from {low:g} on")
+    return found
 
 
 def check_settings(config: Mapping[str, object]) -> dict[str, Setting]:

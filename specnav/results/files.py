@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from specdec.errors import DECODE_ERRORS
 from specdec.settings_files import read_file
 from specdec.whole_files import pretty_json, write_whole
 from specnav.results.errors import EvaluationError
@@ -40,7 +41,7 @@ def read_json(path: Path, kind: type[T]) -> T:
         ) from error
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except DECODE_ERRORS as error:
         raise EvaluationError(
             f"{path} is not a valid {kind.__name__} file: {error}; run it again or repair it"
         ) from error

@@ -57,14 +57,14 @@ def test_a_page_over_all_points_says_ours_and_the_papers(tmp_path):
         journal = BenchJournal(tmp_path / name, lambda found: results)
         journal.add(answers)
         journal.settle()
-    page = write_points(tmp_path).read_text()
+    page = write_points(tmp_path, pytest.fail).read_text()
     assert page.startswith("<!doctype html>") and 'href="one/report.html"' in page and "http" not in page
     text = (tmp_path / MARKDOWN_FILE).read_text()
     assert "| method | one | two |" in text and "/ 1.50 |" in text and "/ 2.50 |" in text
     assert "The pair is another one." in text and "The pair is another one." in page
     assert "fsd over sd: paper 1.30×, ours not in this run" in text
     with pytest.raises(EvaluationError, match="no run"):
-        write_points(tmp_path / "one")
+        write_points(tmp_path / "one", pytest.fail)
 
 
 @pytest.mark.graph

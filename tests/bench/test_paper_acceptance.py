@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 
 import msgspec
 import pytest
@@ -52,7 +53,7 @@ def run(tmp_path):
     journal = BenchJournal(tmp_path / "all" / "made-up", lambda found: results)
     journal.add(answers)
     journal.settle()
-    (found,) = load_points(tmp_path / "all")
+    (found,) = load_points(tmp_path / "all", pytest.fail)
     return found
 
 
@@ -136,7 +137,7 @@ class TestTheTables:
         assert "emulated" in kept["acceptance"]
 
     def test_say_acceptance_emulated_on_the_page_and_in_the_note(self, run, tmp_path):
-        page = write_points(tmp_path / "all").read_text()
+        page = write_points(tmp_path / "all", pytest.fail).read_text()
         note = (tmp_path / "all" / "points.md").read_text()
         assert "acceptance emulated" in page and "Acceptance emulated" in note and "http" not in page
         assert "| sd | 2.75 |" in note and "Its formula with" in page
@@ -167,6 +168,51 @@ class TestTheTables:
         assert with_table(figures.read_text(), "| a |", str(figures)).count("| a |") == 1
 
 
+class TestDamagedRuns:
+    """Of a folder in which another program, or a person, has written."""
+
+    def page_with(self, tmp_path, results: bytes) -> tuple[str, list[str]]:
+        folder = tmp_path / "all"
+        shutil.copytree(folder / "made-up", folder / "foreign")
+        (folder / "foreign" / "results.json").write_bytes(results)
+        warned = []
+        return write_points(folder, warned.append).read_text(), warned
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("acceptance", "much"),
+            ("draft_ms", "soon"),
+            ("verify_ms", -3),
+            ("cloud_draft_ms", "1:2:3"),
+            ("rtt_ms", "near"),
+            ("bandwidth_mbps", "wide"),
+            ("gamma", -1),
+            ("gamma", "four"),
+        ],
+    )
+    def test_whose_settings_say_no_numbers_are_shown_without_the_papers(self, run, tmp_path, name, value):
+        config = {**run.results.config, name: value}
+        foreign = msgspec.structs.replace(run.results, config=config)
+        page, warned = self.page_with(tmp_path, msgspec.json.encode(foreign))
+        (line,) = warned
+        assert line.startswith("foreign is shown without the paper's own numbers: ") and str(value) in line
+        assert "\n" not in line and "foreign is shown without" in page and 'href="foreign/report.html"' in page
+        assert "| sd | 2.75 |" in (tmp_path / "all" / "points.md").read_text()  # the other run has all its figures
+
+    @pytest.mark.parametrize("results", [b"", b"{}", b"\xff", b'{"schema": 2}', b'{"a":' * 100_000])
+    def test_that_cannot_be_read_are_left_out(self, run, tmp_path, results):
+        page, (line,) = self.page_with(tmp_path, results)
+        assert line.startswith("foreign is left out: ") and "\n" not in line
+        assert "foreign is left out" in page and 'href="made-up/report.html"' in page
+        assert 'href="foreign/report.html"' not in page
+
+    def test_of_which_none_can_be_read_make_no_page(self, run, tmp_path):
+        (tmp_path / "all" / "made-up" / "results.json").write_text("[]")
+        with pytest.raises(EvaluationError, match="no run of an operating point that can be read"):
+            load_points(tmp_path / "all", lambda line: None)
+
+
 class TestTimeScale:
     def test_multiplies_every_time_and_figures_are_given_without_it(self, run):
         plain = make_config({"point": "specedge-32b", "at_paper_acceptance": True})
@@ -176,7 +222,8 @@ class TestTimeScale:
         assert slow.point == plain.point and settings_of(slow, ())["time_scale"] == 4.0
         ours = next(row for row in run.results.rows if row.method == "sd")
         config = {**run.results.config, "time_scale": 4.0}
-        scaled = dataclasses.replace(run, results=msgspec.structs.replace(run.results, config=config))
+        results = msgspec.structs.replace(run.results, config=config)
+        scaled = dataclasses.replace(run, results=results, time_scale=4.0)
         assert scaled.ours(ours, "tpot_ms") == ours.tpot_ms / 4 and scaled.ours(ours, "speedup") == ours.speedup_vs_ar
         assert scaled.ours(ours, "tokens_per_s") == ours.tokens_per_s * 4
         assert formula_at(scaled, "sd", "tpot_ms") == formula_at(run, "sd", "tpot_ms") / 4

@@ -12,6 +12,7 @@ from specnav.results.demo import (
     check_settings,
     describe_machine,
     load_results,
+    number_of,
     percentile,
     save_results,
     summarise,
@@ -87,9 +88,17 @@ def test_wrong_content_is_refused_with_the_field_in_one_line(tmp_path: Path, cha
 def test_missing_and_torn_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="cannot read"):
         load_results(tmp_path)
-    (tmp_path / "results.json").write_text('{"schema": 1, "conf')
-    with pytest.raises(EvaluationError, match="not a valid DemoResults"):
-        load_results(tmp_path)
+    for torn in (b'{"schema": 1, "conf', b"\xff", b'{"x":' * 100_000):
+        (tmp_path / "results.json").write_bytes(torn)
+        with pytest.raises(EvaluationError, match="not a valid DemoResults"):
+            load_results(tmp_path)
+
+
+@pytest.mark.parametrize(("value", "low"), [("soon", 0), (-1, 0), (0, 1), (float("inf"), 0), ("1:2:3", 0)])
+def test_a_setting_that_must_be_a_number_is_told_where_it_is_none(value, low: float) -> None:
+    with pytest.raises(EvaluationError, match=r"setting rtt_ms of the run is .+, not a number from"):
+        number_of({"rtt_ms": value}, "rtt_ms", low=low)
+    assert number_of({}, "rtt_ms", 7.0) == 7.0 and number_of({"rtt_ms": "3"}, "rtt_ms") == 3.0
 
 
 def test_failed_write_keeps_the_old_file_and_leaves_nothing_beside_it(

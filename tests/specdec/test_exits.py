@@ -186,6 +186,9 @@ def test_half_written_and_broken_folders_are_told_in_one_line(pair: Pair, tmp_pa
     good = (tmp_path / "exits.json").read_text(encoding="utf-8")
     for broken, message in (
         ("{", "holds no usable early exits"),
+        ('{"x":' * 100_000, "holds no usable early exits"),
+        (good.replace('"width": 16', '"width": -1'), "holds no usable early exits"),
+        (good.replace('"width": 16', f'"width": {10**30}'), "holds no usable early exits"),
         (good.replace('"schema": 1', '"schema": 9'), "of schema 9, this is 1"),
         (good.replace('"width": 16', '"width": 17'), "does not describe"),
     ):

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import torch
 
-from specdec.errors import ModelError
+from specdec.errors import DECODE_ERRORS, ModelError
 from specdec.models.loaded import LoadedModel
 from specdec.verifying.exits.adapters import ExitAdapters
 from specdec.verifying.exits.exits import Exits
@@ -18,6 +19,8 @@ from specdec.whole_files import write_whole
 SCHEMA = 1
 WEIGHTS, ABOUT = "exits.safetensors", "exits.json"
 NUMBERS = torch.float16
+MOST_NUMBERS = 1 << 20
+"""Of a layer's width: what is more was not written by us."""
 
 
 class ExitsMetadata(msgspec.Struct, frozen=True):
@@ -28,8 +31,8 @@ class ExitsMetadata(msgspec.Struct, frozen=True):
 
     schema: int
     layers: list[int]
-    width: int
-    hidden_size: int
+    width: Annotated[int, msgspec.Meta(ge=1, le=MOST_NUMBERS)]
+    hidden_size: Annotated[int, msgspec.Meta(ge=1, le=MOST_NUMBERS)]
     backbone: Fingerprint
     backbone_name: str
     agreement: list[float] = []
@@ -82,7 +85,7 @@ def load_exits(folder: str | Path, model: LoadedModel) -> Exits:
         weights = load_file(place / WEIGHTS)
     except OSError as error:
         raise ModelError(f"{place} holds no early exits ({error.strerror or error}): train some") from error
-    except (msgspec.MsgspecError, ValueError, SafetensorError) as error:
+    except (*DECODE_ERRORS, SafetensorError) as error:
         raise ModelError(f"{place} holds no usable early exits ({error}): train them again") from error
     if about.schema != SCHEMA:
         raise ModelError(

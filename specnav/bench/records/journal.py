@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from specdec.errors import DECODE_ERRORS
 from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import ANSWERS_FILE, ROUNDS_FILE, AnswerRecord, BenchResults, save_bench
 from specnav.results.errors import EvaluationError
@@ -36,7 +37,7 @@ def load_answers(run: Path) -> list[AnswerRecord]:
             continue
         try:
             records.append(_decoder.decode(line))
-        except (msgspec.MsgspecError, ValueError) as error:
+        except DECODE_ERRORS as error:
             raise EvaluationError(f"{path} line {number}: {error}; remove that line or the folder") from error
     return records
 

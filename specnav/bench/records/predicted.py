@@ -16,7 +16,7 @@ from specdec.options import DecodingOptions
 from specnav.bench.data import latency
 from specnav.bench.data.names import ORACLES
 from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow
-from specnav.results.demo import mean
+from specnav.results.demo import mean, number_of
 
 REFERENCE = "ar"
 AHEAD = "ahead"
@@ -72,10 +72,11 @@ class Prediction:
 def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Prediction]:
     """Predictions for every method of a run that has a formula and made rounds over the link.
 
-    They use the run's own settings and the figures of its operating point.
+    They use the run's own settings and the figures of its operating point. Raises EvaluationError for settings that
+    are not numbers.
     """
-    rtt_ms, bandwidth_mbps = (float(results.config.get(name) or 0.0) for name in ("rtt_ms", "bandwidth_mbps"))
-    gamma = int(results.config.get("gamma") or DecodingOptions.gamma)
+    rtt_ms, bandwidth_mbps = (number_of(results.config, name) for name in ("rtt_ms", "bandwidth_mbps"))
+    gamma = int(number_of(results.config, "gamma", DecodingOptions.gamma, 1))
     paper = {
         (f.method, f.quantity): f.value for f in results.printed if f.quantity != "speedup" or f.over == REFERENCE
     }

@@ -16,7 +16,7 @@ from specnav.bench.records.clients import ClientsRow
 from specnav.bench.records.journal import load_answers
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers
-from specnav.results.demo import RESULTS_FILE, Setting, Versioned
+from specnav.results.demo import RESULTS_FILE, Setting, Versioned, number_of
 from specnav.results.files import read_json, write_json
 
 STUDY_FILE = "study.json"
@@ -160,7 +160,7 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
     @property
     def gamma(self) -> int:
         """Draft tokens per round, if the study does not vary them."""
-        return int(self.config.get("gamma") or DecodingOptions.gamma)
+        return int(number_of(self.config, "gamma", DecodingOptions.gamma, 1))
 
     def series(
         self, method: str, value: Callable[[BenchRow], float | None]

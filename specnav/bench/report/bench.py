@@ -31,6 +31,7 @@ from specnav.report.page import (
     when,
     words_of,
 )
+from specnav.results.demo import number_of
 from specnav.results.files import write_bytes_atomic
 from specnav.results.trace import Span
 
@@ -66,13 +67,13 @@ def lead_text(results: BenchResults) -> str:
 def chips_of(results: BenchResults) -> list[tuple[str, str]]:
     """What is emulated, paced and real, and how tokens are chosen."""
     real = dict(what_is_real(results.config))
-    temperature = float(results.config.get("temperature") or 0)
+    temperature = number_of(results.config, "temperature")
     names = [Path(str(results.config.get(role, "?"))).name for role in ("draft_model", "target_model")]
     oracles = [name for name in methods_of(results) if name.startswith("hf-")]
-    engine = ENGINE_NAMES[str(results.config.get("engine", "own"))]
+    engine = str(results.config.get("engine", "own"))
     chips = [
         ("Pair", f"{names[0]} on the edge, {names[1]} in the cloud"),
-        ("Engine", f"the target runs on {engine}"),
+        ("Engine", f"the target runs on {ENGINE_NAMES.get(engine, engine)}"),
         ("Emulated link", real["Emulated link"]),
         ("Pacing", real["Pacing"]),
         ("Sampling", "greedy" if temperature == 0 else f"temperature {temperature:g}, one seed for all"),
@@ -127,7 +128,7 @@ def headline(results: BenchResults) -> list[Figure]:
 
 def beside_the_paper(results: BenchResults) -> list[tuple[PaperFigure, str, int, float | None]]:
     """The paper's figures in the file's order: (figure, quantity in words, digits to show, this run's value)."""
-    scale = float(results.config.get("time_scale") or 1.0)
+    scale = number_of(results.config, "time_scale", 1.0)
     return [
         (
             figure,

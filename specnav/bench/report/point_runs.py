@@ -6,13 +6,13 @@ Each cell has up to three figures: ours, the paper's, and the result of the pape
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.options import DecodingOptions
-from specdec.row_ms import read_ms
 from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
 from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
@@ -30,7 +30,7 @@ from specnav.bench.records.predicted import (
 )
 from specnav.bench.records.summary import common_answers, ours_for, unscaled
 from specnav.bench.studies.figures import system_of
-from specnav.results.demo import RESULTS_FILE, Setting
+from specnav.results.demo import RESULTS_FILE, number_of
 from specnav.results.errors import EvaluationError
 
 TABLES = {
@@ -44,21 +44,17 @@ DIGITS = {"speedup": 2, "tau": 2, "tpot_ms": 1, "tokens_per_s": 1}
 
 @dataclass(frozen=True)
 class PointRun:
-    """The run of one point. folder: relative to the folder of all runs."""
+    """The run of one point.
+
+    folder: relative to the folder of all runs. printed: the paper's own numbers, if the run has the paper's acceptance.
+    time_scale: the factor on every time of the point.
+    """
 
     folder: str
     results: BenchResults
     predicted: list[Prediction]
-
-    @property
-    def printed(self) -> Printed | None:
-        """The paper's own numbers, if the run has the paper's acceptance."""
-        return printed_of(self.results)
-
-    @property
-    def time_scale(self) -> float:
-        """The factor on every time of the point."""
-        return float(self.results.config.get("time_scale") or 1.0)
+    printed: Printed | None
+    time_scale: float
 
     def ours(self, row: BenchRow, quantity: str) -> float | None:
         """A figure of the run, converted to the point's own times."""
@@ -94,16 +90,31 @@ class PointsTable:
     rows: list[tuple[str, list[PointCell]]]
 
 
-def load_points(folder: Path) -> list[PointRun]:
-    """Load the runs in the subfolders of `folder`, ordered by name. Raises EvaluationError."""
+def load_points(folder: Path, warn: Callable[[str], None]) -> list[PointRun]:
+    """Load the runs in the subfolders of `folder`, ordered by name. Raises EvaluationError if none can be read.
+
+    A run that cannot be read is left out. If its settings are not numbers, the paper's figures are left out. warn: gets
+    a line for each.
+    """
     found = []
     for place in sorted(path.parent for path in folder.glob(f"*/{RESULTS_FILE}")):
-        results = load_bench(place)
-        methods = [row.method for row in results.rows]
-        answers = common_answers(load_answers(place), methods)
-        found.append(PointRun(place.name, results, predictions_of(results, answers)))
+        try:
+            results = load_bench(place)
+            answers = common_answers(load_answers(place), [row.method for row in results.rows])
+            scale = number_of(results.config, "time_scale", 1.0)
+            number_of(results.config, "temperature")
+        except EvaluationError as error:
+            warn(f"{place.name} is left out: {error}")
+            continue
+        predicted: list[Prediction] = []
+        printed: Printed | None = None
+        try:
+            predicted, printed = predictions_of(results, answers), printed_of(results)
+        except (EvaluationError, OptionsError) as error:
+            warn(f"{place.name} is shown without the paper's own numbers: {error}")
+        found.append(PointRun(place.name, results, predicted, printed, scale))
     if not found:
-        raise EvaluationError(f"{folder} holds no run of an operating point")
+        raise EvaluationError(f"{folder} holds no run of an operating point that can be read")
     return found
 
 
@@ -214,25 +225,28 @@ class Printed:
 
 
 def printed_of(results: BenchResults) -> Printed | None:
-    """The paper's numbers for a run at a point with its paper's acceptance; None for any other run."""
+    """The paper's numbers for a run at a point with its paper's acceptance; None for any other run.
+
+    Raises EvaluationError for settings that are not numbers.
+    """
     wanted, config = wanted_of(results), results.config
     if results.point is None or wanted is None:
         return None
-    gamma = int(config.get("gamma") or DecodingOptions.gamma)
+    gamma = int(number_of(config, "gamma", DecodingOptions.gamma, 1))
     # A tau refers to its own draft length, which may differ from that of the paper's point.
     alpha = wanted.value if wanted.kind == "alpha" else latency.acceptance_for(wanted.value, wanted.gamma)
     system, paper = system_of(results.point), figures()["dssd_003"]
-    draft_ms, bandwidth = ms_of(config.get("draft_ms")), float(config.get("bandwidth_mbps") or 0.0)
-    cloud = config.get("cloud_draft_ms")
+    draft_ms, bandwidth = number_of(config, "draft_ms"), number_of(config, "bandwidth_mbps")
+    cloud = number_of(config, "cloud_draft_ms", draft_ms)
     is_dssd = any(one.where.startswith("dssd_003.") for one in results.point.figures)
     return Printed(
         gamma=gamma,
         tau=latency.expected_tokens(alpha, gamma),
         alpha=alpha,
         draft_ms=latency.forward_ms(draft_ms, 1),
-        cloud_draft_ms=latency.forward_ms(draft_ms if cloud is None else ms_of(cloud), 1),
-        verify_ms=ms_of(config.get("verify_ms")),
-        rtt_ms=float(config.get("rtt_ms") or 0.0),
+        cloud_draft_ms=latency.forward_ms(cloud, 1),
+        verify_ms=number_of(config, "verify_ms"),
+        rtt_ms=number_of(config, "rtt_ms"),
         miss=None if system is None else system.miss / 100,
         row_ms=ROW_MS_AT_100 * 100 / bandwidth if is_dssd and bandwidth else 0.0,
         rows_up_ms=8 * paper["uplink_bytes"]["dsd"] / (bandwidth * 1e3) if is_dssd and bandwidth else 0.0,
@@ -247,8 +261,3 @@ def wanted_of(results: BenchResults) -> WantedAcceptance | None:
     """The acceptance that a run emulated; None if it emulated none."""
     text = str(results.config.get("acceptance") or "").partition(" ")[0]
     return read_acceptance(text, 0) if text else None
-
-
-def ms_of(value: Setting) -> float:
-    """Parse the time of a forward from results.json."""
-    return read_ms(str(value or 0.0))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from specnav.bench.report.bench import chips_of
@@ -110,16 +110,21 @@ def chips_over(runs: Sequence[PointRun]) -> list[tuple[str, str]]:
     ]
 
 
-def write_points(folder: Path) -> Path:
-    """Write both files for a folder of runs; returns the index page's path. Raises EvaluationError."""
-    runs = load_points(folder)
+def write_points(folder: Path, warn: Callable[[str], None]) -> Path:
+    """Write both files for a folder of runs; returns the index page's path. Raises EvaluationError. warn: gets a line
+    for what could not be read; the page says it, too.
+    """
+    missing: list[str] = []
+    runs = load_points(folder, missing.append)
+    for line in missing:
+        warn(line)
     write_bytes_atomic(folder / MARKDOWN_FILE, build_markdown(runs).encode())
     return write_page(
         folder / INDEX_FILE,
         "points.html.jinja",
         lead=lead_of(runs),
         chips=chips_over(runs),
-        alert="",
+        alert="; ".join(missing),
         figures=[],
         legend=LEGEND,
         runs=runs,

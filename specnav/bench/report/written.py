@@ -11,6 +11,7 @@ from pathlib import Path
 
 from specnav.bench.data.names import same_at
 from specnav.bench.report.point_runs import PointRun, formula_at, paper_of
+from specnav.results.demo import number_of
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_bytes_atomic
 
@@ -78,7 +79,7 @@ def table(runs: Sequence[PointRun]) -> str:
 def _cell(run: PointRun, method: str, best: float) -> str:
     row = next((one for one in run.results.rows if one.method == method), None)
     if row is None or row.speedup_vs_ar is None:
-        same = same_at(method, float(run.results.config.get("temperature") or 0.0))
+        same = same_at(method, number_of(run.results.config, "temperature"))
         return f"= `{same}`" if same != method else "–"
     ours = f"{row.speedup_vs_ar:.2f}"
     ours = f"**{ours}**" if row.speedup_vs_ar == best else ours

@@ -80,13 +80,17 @@ def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
             methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
         folder = new_run_folder(out, "points", datetime.now())
     console = Console(stderr=True)
+
+    def warn(line: str) -> None:
+        say(console, f"warning: {line}")
+
     try:
         code = _run_each(names, folder, flags)
     finally:
         if any(folder.glob(f"*/{RESULTS_FILE}")):
-            say(console, f"all points: {write_points(folder)}")
+            say(console, f"all points: {write_points(folder, warn)}")
     if write and not code:
-        for place in write_tables(load_points(folder), POINTS, FIGURES):
+        for place in write_tables(load_points(folder, warn), POINTS, FIGURES):
             say(console, f"written: {place.relative_to(ROOT)}")
     return code
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import msgspec
 
 from specdec.link.shaping import LinkProfile
 from specdec.options import DecodingOptions
-from specdec.row_ms import RowMs, read_ms
+from specdec.row_ms import RowMs
 from specnav.bench.data.latency import acceptance_for
 from specnav.bench.records.clients import ClientsRow
 from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, TREE_FAILS, SimulatedPair
@@ -19,7 +19,7 @@ from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.simulation import Fleet, Window, simulate
 from specnav.plan.simulated.times import RowTimes, SimulatedForwardTimes
 from specnav.plan.simulated.workload import Workload
-from specnav.results.demo import Setting, percentile
+from specnav.results.demo import Setting, number_of, percentile
 from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json
 
@@ -85,14 +85,6 @@ def load_clients(place: Path) -> SavedClients:
     return msgspec.structs.replace(found, rows=rows)
 
 
-def number(config: Mapping[str, Setting], name: str, default: float = 0.0) -> float:
-    """A setting as a number, or as a time by rows."""
-    value = config.get(name)
-    if isinstance(value, str):
-        return read_ms(value)
-    return default if value is None else float(value)
-
-
 def paced(ms: float) -> SimulatedForwardTimes:
     """Times of a paced forward: constant, or by rows and constant beyond the last."""
     return RowTimes(
@@ -106,37 +98,37 @@ def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD
     overhead_ms: of a round on the edge. Raises EvaluationError if the verifier was not paced, since times are unknown.
     """
     config = saved.config
-    verify_ms = number(config, "verify_ms")
+    verify_ms = number_of(config, "verify_ms")
     if not verify_ms:
         raise EvaluationError(
             "that run's verifier was not paced, so the times of its forwards are unknown"
         )
-    draft_ms = number(config, "draft_ms") or NO_TIME_MS
-    gamma = int(number(config, "gamma", DecodingOptions.gamma))
+    draft_ms = number_of(config, "draft_ms") or NO_TIME_MS
+    gamma = int(number_of(config, "gamma", DecodingOptions.gamma, 1))
     alpha = acceptance_for(row.tokens_a_round, gamma)
     tree_alpha = (
         acceptance_for(row.tokens_a_round, 6) if row.method == "specedge" else 1 - TREE_FAILS * (1 - alpha)
     )
     pair = SimulatedPair(
         draft_ms=draft_ms,
-        cloud_draft=paced(number(config, "cloud_draft_ms") or draft_ms),
+        cloud_draft=paced(number_of(config, "cloud_draft_ms") or draft_ms),
         gamma=gamma,
         alpha=alpha,
         tree_alpha=tree_alpha,
         overhead_ms=overhead_ms,
     )
     link = LinkProfile(
-        rtt_ms=number(config, "rtt_ms"),
-        jitter_ms=number(config, "jitter_ms"),
-        bandwidth_mbps=number(config, "bandwidth_mbps"),
-        loss=number(config, "loss"),
+        rtt_ms=number_of(config, "rtt_ms"),
+        jitter_ms=number_of(config, "jitter_ms"),
+        bandwidth_mbps=number_of(config, "bandwidth_mbps"),
+        loss=number_of(config, "loss"),
     )
     work = Workload(
         robots=row.clients,
         rate=float("inf"),
         arrivals="after",
         prompts=tuple(row.prompt_tokens) or (100,),
-        answers=tuple(row.answer_tokens) or (int(number(config, "max_new_tokens", 64)),),
+        answers=tuple(row.answer_tokens) or (int(number_of(config, "max_new_tokens", 64)),),
         picture_bytes=0,
     )
     return Fleet(work, pair, paced(verify_ms), 1, ((link, 1.0),), ReplicaPolicy())

@@ -109,5 +109,5 @@ def load(file: Path) -> MissionRecord | None:
         return msgspec.json.decode(file.read_bytes(), type=MissionRecord)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{file} holds no mission: {error}") from error

@@ -80,7 +80,7 @@ def load(file: Path) -> Latches | None:
         return None
     try:
         return msgspec.json.decode(data, type=Latches)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{file} must hold latches of motion_node, got {error}") from error
 
 
