@@ -90,14 +90,23 @@ def test_black_history_has_the_size_of_the_frame():
     assert black.size == (96, 60) and np.asarray(black).max() < 8
 
 
-@pytest.mark.parametrize(("level", "refused"), [(0, True), (3, True), (30, False)])
-def test_a_black_picture_is_refused_a_dark_one_is_not(level, refused):
+@pytest.mark.parametrize(
+    ("level", "refused"),
+    [(0, "is black"), (3, "is black"), (30, ""), (225, ""), (252, "is white"), (255, "is white")],
+)
+def test_a_black_or_white_picture_is_refused_a_dark_or_light_one_is_not(level, refused):
     picture = to_jpeg(Image.new("RGB", (64, 40), (level, level, level)))
     if refused:
-        with pytest.raises(FrameError, match="the camera picture is black"):
+        with pytest.raises(FrameError, match=f"the camera picture {refused}"):
             prepare(picture, PictureOptions())
     else:
         assert prepare(picture, PictureOptions()) == picture
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5000, 1), (15, 200), (224, 8)])
+def test_a_picture_that_is_no_cameras_is_refused(size):
+    with pytest.raises(FrameError, match=f"of {size[0]}x{size[1]} pixels refused: each side must have 16"):
+        prepare(picture(size), PictureOptions())
 
 
 @pytest.mark.parametrize("size", [(1, 6000), (6000, 1), (1, 1)])

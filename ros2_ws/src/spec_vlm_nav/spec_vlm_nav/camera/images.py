@@ -36,7 +36,8 @@ MAX_BYTES = 16 << 20
 MAX_SCANS = 32  # of a JPEG: encoders make about ten, and each may take as long as a picture
 MAX_PIXELS = 8192 * 8192
 THUMBNAIL = (56, 35)  # of two pictures that are compared
-DARKEST = 8  # a picture without any brighter value (of 255) shows nothing
+DARKEST, BRIGHTEST = 8, 247  # a picture without any brighter, or darker, value shows nothing
+SHORTEST_SIDE = 16  # pixels; a picture with fewer is no camera's
 # encoding -> (channels, order of the channels that gives RGB or grey)
 _ENCODINGS = {
     "rgb8": (3, (0, 1, 2)),
@@ -175,17 +176,29 @@ def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
     when the size is right.
     """
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
-    bands = cast("tuple[tuple[int, int], ...]", picture.getextrema())  # it is RGB
-    if max(high for _, high in bands) < DARKEST:
-        raise FrameError(
-            "the camera picture is black: is the lens covered, or has the camera failed?"
-        )
+    _refuse_blank(picture)
     if options.width and options.height and picture.size != (options.width, options.height):
         return to_jpeg(fit(picture, options.width, options.height), options.quality)
     sized = options.width and options.height
     if not sized and 0 < options.pixels < picture.width * picture.height:
         return to_jpeg(within(picture, options.pixels), options.quality)
     return source if isinstance(source, bytes) else to_jpeg(picture, options.quality)
+
+
+def _refuse_blank(picture: Image.Image) -> None:
+    """Raise FrameError for a picture in which nothing can be seen."""
+    if min(picture.size) < SHORTEST_SIDE:
+        raise FrameError(
+            f"camera frame of {picture.width}x{picture.height} pixels refused: "
+            f"each side must have {SHORTEST_SIDE}"
+        )
+    bands = cast("tuple[tuple[int, int], ...]", picture.getextrema())  # it is RGB
+    if max(high for _, high in bands) < DARKEST:
+        raise FrameError(
+            "the camera picture is black: is the lens covered, or has the camera failed?"
+        )
+    if min(low for low, _ in bands) > BRIGHTEST:
+        raise FrameError("the camera picture is white: is it overexposed, or has the camera failed?")
 
 
 def black_like(encoded: bytes) -> bytes:
