@@ -66,6 +66,8 @@ could you please stop?
 Would you stop moving, please?
 go there... no, stop!
 go to the door. Stop.
+go to the door, but stop
+turn left 30 degree and do not move
 oh no stop
 halt
 Halt!
@@ -297,6 +299,8 @@ turn around
 go back
 go to the freezer
 find the white box
+go on but do not stop
+find the chair and do not move the table
 hold the door
 cut the corner
 end of the corridor

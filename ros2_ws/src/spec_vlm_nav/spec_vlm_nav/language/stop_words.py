@@ -53,7 +53,10 @@ SYMBOLS = "🛑⛔✋🚫🤚🖐⏹⏸🙅"
 
 _POLITE = re.compile(r"\b(?:please|pls|plz|bitte|por favor|s['’ ]?il (?:te|vous) plait|stp|svp)\b")
 _SENTENCE_ENDS = re.compile("[.!?;\n。！？；…¡¿।॥۔؟؛։።။៕]+")
-_CLAUSE_ENDS = re.compile(r"[,:、，：،·•—–|/\\()\[\]{}=>»«~]+|(?<=\s)-+(?=\s)")
+_CLAUSE_ENDS = re.compile(
+    r"[,:、，：،·•—–|/\\()\[\]{}=>»«~]+|(?<=\s)-+(?=\s)"
+    r"|\b(?:but|aber|mais|pero)\b|\band(?= do(?:n't|nt| not) move\b)"
+)
 # Vowel signs of South and South-East Asia belong to their words; Python's \w leaves them out.
 _LETTER = r"[^\W_]|[\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff\u1000-\u1049\u1780-\u17d3]"
 _WORDS = re.compile(f"(?:{_LETTER})+")
