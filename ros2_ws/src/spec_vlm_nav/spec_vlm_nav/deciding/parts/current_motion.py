@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
-from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.common.status import Status, UNDER_WAY
 
 
 class CurrentMotion:
@@ -26,7 +26,8 @@ class CurrentMotion:
     The motion under way or, when none is, the last one.
 
     asked: what it is to cover. unverified: the draft model alone asked for it. settling_since:
-    when the robot began to come to rest, s; None: it has not.
+    when the robot began to come to rest, s; None: it has not. goes_on: whether motion_node carries
+    it out, by its last report.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class CurrentMotion:
         self.asked = NO_MOTION
         self.unverified = False
         self.settling_since: float | None = None
+        self.goes_on = False
         self._ends_by = 0.0
         self._silent_from = 0.0
         self._met_something = False
@@ -44,12 +46,12 @@ class CurrentMotion:
 
     def begin(self, sequence: int, ends_by: float, silent_from: float) -> None:
         """Wait for what becomes of it."""
-        self.sequence, self.settling_since = sequence, None
+        self.sequence, self.settling_since, self.goes_on = sequence, None, False
         self._ends_by, self._silent_from = ends_by, silent_from
 
     def heard(self, status: Status, now: float, silent_from: float) -> None:
         """Take note of a report. silent_from: when the next one is overdue, s."""
-        self._silent_from = silent_from
+        self._silent_from, self.goes_on = silent_from, status.state in UNDER_WAY
         if status.state is MotionState.SETTLING and self.settling_since is None:
             self.settling_since = now
 

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from spec_vlm_nav.common.codes import ErrorCode
 
@@ -62,11 +62,12 @@ class Failures:
         """Take note of a success of this kind."""
         self._in_a_row.pop(code, None)
 
-    def begin(self, now: float) -> None:
+    def begin(self, now: float, unknown: Collection[ErrorCode] = ()) -> None:
         """
         Begin a new instruction.
 
-        Nothing has failed in a row, and what lasts is waited for anew.
+        Nothing has failed in a row, and what lasts is waited for anew. unknown: troubles that may
+        be over without this having been noticed.
         """
         self._in_a_row.clear()
-        self._since = dict.fromkeys(self._since, now)
+        self._since = {code: now for code in self._since if code not in unknown}
