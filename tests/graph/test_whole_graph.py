@@ -65,4 +65,4 @@ def test_garbage_on_the_verifiers_port_is_ignored_with_a_warning(stack):
         context.term()
     assert stack.verifier.popen.poll() is None
     assert '"level": "warning"' in stack.verifier.text
-    assert stack.decisions(began)
+    wait_until(lambda: stack.decisions(began), 5, "a decision")  # told when the whole answer is there

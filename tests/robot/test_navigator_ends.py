@@ -93,6 +93,19 @@ def test_odometry_that_stays_away_is_published_once_and_ends_it_after_the_patien
     ]
 
 
+def test_odometry_that_is_back_ends_neither_the_motion_that_shows_it_nor_the_next_instruction():
+    world = World(patience_s=2.0).instruct()
+    world.answer(TURN).ended(MotionState.STALE_ODOM, "odometry is 0.6 s old").run(1.1)
+    world.answer(FORWARD).run(2.5)  # motion_node carries it out
+    assert world.outcomes == []
+    world.ended(MotionState.STALE_ODOM, "odometry is 0.6 s old").run(1.1)
+    assert codes(world) == [(1, "STALE_ODOM")]
+    world.instruct().run(2.5)  # nothing shows yet whether it is back
+    assert codes(world) == [(1, "STALE_ODOM")]
+    world.answer(FORWARD).run(2.5)
+    assert codes(world) == [(1, "STALE_ODOM")]
+
+
 def test_the_operators_stop_at_motion_node_ends_it_but_an_old_one_does_not():
     world = World().instruct().answer(FORWARD).run(0.3)
     world.navigator.on_status(Status(MotionState.STOPPED, 0, 0, OPERATOR_STOP), world.now)

@@ -219,10 +219,11 @@ class MonkeyRobot:
         if self._camera not in ("frozen", "restamped") or not self._shown:
             place = (pose.x, pose.y, math.cos(pose.yaw), math.sin(pose.yaw))
             grey = [128 + 100 * math.sin(round(p, 3) * (3 + i)) for i, p in enumerate(place * 4)]
-            self._shown = bytes(0 if self._camera == "black" else max(9, int(g)) for g in grey)
+            row = bytes(0 if self._camera == "black" else max(9, int(g)) for g in grey)
+            self._shown = row * 16
         if self._camera != "frozen":
             self._stamp += 1
-        frame = RawImage("mono8", 4, 4, 4, self._shown)
+        frame = RawImage("mono8", 16, 16, 16, self._shown)
         stamp = (self._stamp, 1)
         self._send(self._to_decider, lambda: self._on_frame(Frame(frame, stamp, self.now)))
 

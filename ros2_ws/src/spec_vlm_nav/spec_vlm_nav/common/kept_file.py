@@ -41,9 +41,10 @@ def read_small(file: Path) -> bytes | None:
         number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise ValueError(f"{file} must be a regular file")
     with os.fdopen(number, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise ValueError(f"{file} must be a regular file")
         data = stream.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise ValueError(f"{file} must be smaller than {MOST_BYTES} bytes")

@@ -17,8 +17,9 @@
 from __future__ import annotations
 
 from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.deciding.handlers.motions import BACK_WITH_MOTION
 from spec_vlm_nav.deciding.handlers.sensors import NO_FRAMES
-from spec_vlm_nav.deciding.parts.interfaces import SUPERVISOR
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase, SUPERVISOR
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 
@@ -68,7 +69,7 @@ def _run_out(s: Situation, now: float) -> None:
 def mind_bounds(s: Situation, _: None, now: float) -> None:
     """Give up an instruction that exceeds its time or distance, or whose inputs were lost for long."""
     given, gone_m = s.instruction.given, s.instruction.odometer.distance_m
-    patience = s.config.patience_s
+    patience, goes_on = s.config.patience_s, s.phase is NavigatorPhase.MOVING and s.motion.goes_on
     if now >= given.ends_at:
         _run_out(s, now)
         return
@@ -77,6 +78,8 @@ def mind_bounds(s: Situation, _: None, now: float) -> None:
         s.give_up(ErrorCode.TOO_FAR, text, now)
         return
     for code, what in GONE.items():
+        if goes_on and code in BACK_WITH_MOTION:
+            continue  # motion_node would not move without it
         waits = code is not ErrorCode.LINK_LOST or s.config.on_link_loss == "stop"
         lasting = s.failures.lasting(code, now)
         if waits and 0 < patience < lasting:

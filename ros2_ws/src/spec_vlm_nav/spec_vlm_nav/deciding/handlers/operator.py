@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.deciding.handlers.motions import BACK_WITH_MOTION
 from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import (
     DecisionReport,
@@ -48,7 +49,7 @@ def begin(s: Situation, given: Instruction, now: float) -> None:
     s.conclude(ErrorCode.CANCELED, "another instruction arrived", now)
     s.instruction.begin(given)
     s.policy.reset()
-    s.failures.begin(now)
+    s.failures.begin(now, BACK_WITH_MOTION)
     s.decision.forget()
     s.motion.forget_contact()
     s.last_feedback = Feedback(NavigatorPhase.LOOKING)

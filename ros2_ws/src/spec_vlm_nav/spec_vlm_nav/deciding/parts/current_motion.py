@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
-from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.common.status import Status, UNDER_WAY
 
 
 class CurrentMotion:
@@ -26,7 +26,8 @@ class CurrentMotion:
     The motion under way or, when none is, the last one.
 
     asked: the commanded motion. unverified: only the draft model decided it. settling_since: when
-    the robot began to come to rest, s, or None.
+    the robot began to come to rest, s, or None. goes_on: whether motion_node's last report says
+    that it carries out the motion.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class CurrentMotion:
         self.asked = NO_MOTION
         self.unverified = False
         self.settling_since: float | None = None
+        self.goes_on = False
         self._ends_by = 0.0
         self._silent_from = 0.0
         self._met_something = False
@@ -44,12 +46,12 @@ class CurrentMotion:
 
     def begin(self, sequence: int, ends_by: float, silent_from: float) -> None:
         """Expect reports about this motion; ends_by, silent_from: when they are overdue, s."""
-        self.sequence, self.settling_since = sequence, None
+        self.sequence, self.settling_since, self.goes_on = sequence, None, False
         self._ends_by, self._silent_from = ends_by, silent_from
 
     def heard(self, status: Status, now: float, silent_from: float) -> None:
         """Record a report; silent_from: when the next one is overdue, s."""
-        self._silent_from = silent_from
+        self._silent_from, self.goes_on = silent_from, status.state in UNDER_WAY
         if status.state is MotionState.SETTLING and self.settling_since is None:
             self.settling_since = now
 

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from spec_vlm_nav.common.codes import ErrorCode
 
@@ -62,11 +62,12 @@ class Failures:
         """Reset the count after a success."""
         self._in_a_row.pop(code, None)
 
-    def begin(self, now: float) -> None:
+    def begin(self, now: float, unknown: Collection[ErrorCode] = ()) -> None:
         """
         Reset the counts for a new instruction.
 
-        Lasting faults stay, and their durations restart at `now`.
+        Lasting faults stay, and their durations restart at `now`. unknown: faults that may have
+        ended unnoticed.
         """
         self._in_a_row.clear()
-        self._since = dict.fromkeys(self._since, now)
+        self._since = {code: now for code in self._since if code not in unknown}
