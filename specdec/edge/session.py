@@ -198,7 +198,7 @@ class EdgeSession:
         self._in_flight = method.in_flight
         self._ahead = method.ahead
         self._flight.clear()
-        self._resumes.opened(len(self.answer))
+        self.record.resumes += self._resumes.opened(len(self.answer))
         message = opening.message(
             self._number,
             self.answer,
@@ -379,13 +379,12 @@ class EdgeSession:
             raise Cancelled("the answer was cancelled")
 
     def prepare_resume(self, busy: bool = False) -> None:
-        """Count a lost link, and whether anything was verified since the one before. busy: it is not lost.
+        """Note a lost link, and whether anything was verified since the one before. busy: it is not lost.
 
         The previous session is closed, where the link still carries that: no client will speak for it again.
         """
         self.close()
         if not busy:
-            self.record.resumes += 1
             self._resumes.lost(len(self.answer))
 
     @property
