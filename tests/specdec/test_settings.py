@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from specdec.errors import OptionsError
+from specdec.link.shaping import LinkProfile
 from specdec.row_ms import read_ms
 from specdec.settings import (
     REQUIRED,
@@ -137,3 +138,9 @@ def test_the_table_has_a_row_for_every_setting_with_its_default_and_range() -> N
     assert "| `--heat` | 180 C | 30 to 300 | How hot. |" in rows
     assert "| `--mode` | fan | `fan`, `grill` | How. |" in rows
     assert settings_table(Oven, ("trays",)).count("\n") == 3
+
+
+def test_the_word_for_a_value_names_no_other_unit() -> None:
+    """In capitals a megabit reads as a megabyte."""
+    for told in settings_of(LinkProfile).values():
+        assert "b" not in told.unit or told.stands_for not in (None, told.unit.upper()), told.name
