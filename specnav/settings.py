@@ -52,7 +52,7 @@ def make_settings(kind: type[Settings], values: Mapping[str, Any], source: str) 
     known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     spelled = {
         spelling[2:].replace("-", "_"): name
-        for name, told in settings_of(kind).items()
+        for name, told in settings_of(kind).items()  # type: ignore[arg-type]
         for spelling in told.spellings
     }
     for name in set(values) & (set(spelled) - known):
