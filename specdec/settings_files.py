@@ -19,8 +19,19 @@ MOST_KEY_BYTES = 64 * 1024
 MOST_SETTINGS_BYTES = 512 * 1024
 DEEPEST_YAML = 24
 MOST_YAML_NODES = 50_000
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE = "tag:yaml.org,2002:merge"
+_TEXT = "tag:yaml.org,2002:str"
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SAFE_LOADER):  # type: ignore[misc]
+    """Without YAML 1.1's numbers to the base of 60: 72:1 is text here, and not 4321."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """The tag of a value that has none."""
+        tag = super().resolve(kind, value, implicit)
+        return _TEXT if tag in _NUMBERS and ":" in value else tag
 
 
 class FileRefused(OSError):
@@ -92,19 +103,19 @@ def load_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODE
     deepest: most levels of nesting. most: most values.
     """
     check_yaml(text, deepest, most)
-    return yaml.load(text, Loader=LOADER)
+    return yaml.load(text, Loader=_Loader)
 
 
 def compose_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODES) -> yaml.Node | None:
     """The node graph of YAML text, which has line numbers; checked as in `load_yaml`."""
     check_yaml(text, deepest, most)
-    return yaml.compose(text, Loader=LOADER)
+    return yaml.compose(text, Loader=_Loader)
 
 
 def check_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODES) -> None:
     """Raise yaml.YAMLError for YAML features that settings do not need; works on parse events, builds nothing."""
     open_ones: list[_Collection] = []
-    for count, event in enumerate(yaml.parse(text, Loader=LOADER)):
+    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             _refuse(event, "anchors and aliases (& and *) are not used in settings: write it out")
         if isinstance(event, yaml.ScalarEvent) and (

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from specdec.settings import setting
+from specdec.settings import setting, settings_of
 from specdec.settings_files import read_yaml_file
 from specnav.errors import UsageError
 from specnav.paths import DATA
@@ -46,8 +46,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def make_settings(kind: type[Settings], values: Mapping[str, Any], source: str) -> Settings:
-    """Build the dataclass `kind`. Raises UsageError for unknown names, listing the known ones."""
+    """Build the dataclass `kind`. Names may also be spelled as flags, with underscores.
+
+    Raises UsageError for unknown names, listing the known ones.
+    """
     known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    spelled = {
+        spelling[2:].replace("-", "_"): name
+        for name, told in settings_of(kind).items()  # type: ignore[arg-type]
+        for spelling in told.spellings
+    }
+    for name in set(values) & (set(spelled) - known):
+        values = {spelled[name]: values[name], **{one: value for one, value in values.items() if one != name}}
     unknown = sorted(set(values) - known)
     if unknown:
         raise UsageError(

@@ -29,6 +29,7 @@ from specdec.edge.protocol import (
     SessionForgotten,
     TargetUnknown,
     check_draft_size,
+    check_ids,
     check_method,
     check_prompt,
     check_vocabulary,
@@ -258,6 +259,8 @@ class EdgeDecoder:
         """
         options = options or GenerationOptions()
         stop = StopText(self._tokenizer, options.stop, history, options.min_new_tokens)
+        check_ids(prompt.ids, "the prompt's ids")
+        check_ids(history, "the history's ids")
         if not self._busy.acquire(blocking=False):
             raise OptionsError(
                 "this decoder is in the middle of an answer: use one decoder per concurrent answer"

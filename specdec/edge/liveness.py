@@ -33,13 +33,17 @@ class Resumes:
     def __init__(self) -> None:
         self.length_at_open = 0
         self._fruitless = 0
+        self._is_lost = False
 
-    def opened(self, length: int) -> None:
-        """A session opens with this many tokens verified."""
+    def opened(self, length: int) -> bool:
+        """A session opens with this many tokens verified; whether the answer goes on with it after a lost link."""
         self.length_at_open = length
+        resumed, self._is_lost = self._is_lost, False
+        return resumed
 
     def lost(self, length: int) -> None:
         """The link was lost with this many tokens verified."""
+        self._is_lost = True
         self._fruitless = 0 if length > self.length_at_open else self._fruitless + 1
         self.length_at_open = length
 

@@ -31,7 +31,7 @@ from specdec.link.wire import (
 from specdec.methods import HINT_ORDERS, Method
 from specdec.models import LoadedModel, Prompt
 from specdec.models.loaded import fingerprint, speaks
-from specdec.options import GenerationOptions
+from specdec.options import MAX_TOKEN_ID, GenerationOptions
 from specdec.pictures.sizes import PictureRules, picture_size
 from specdec.sampling.recoveries import Recovery
 
@@ -156,6 +156,12 @@ def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
         f"draft {model.path} and target {welcome.model} have different vocabularies ({what}): "
         "use two models of one family"
     )
+
+
+def check_ids(ids: Sequence[int], what: str) -> None:
+    """Raise ModelError for ids that no message can hold: the verifier could not say which session it refuses."""
+    if not all(isinstance(token, int) and 0 <= token <= MAX_TOKEN_ID for token in ids):
+        raise ModelError(f"{what} must be token ids, whole numbers from 0 to {MAX_TOKEN_ID}")
 
 
 def check_prompt(welcome: Welcome, prompt: Prompt) -> None:

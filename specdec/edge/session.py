@@ -199,7 +199,7 @@ class EdgeSession:
         self._in_flight = method.in_flight
         self._ahead = method.ahead
         self._flight.clear()
-        self._resumes.opened(len(self.answer))
+        self.record.resumes += self._resumes.opened(len(self.answer))
         message = opening.message(
             self._number,
             self.answer,
@@ -387,7 +387,6 @@ class EdgeSession:
         """
         self.close()
         if not busy:
-            self.record.resumes += 1
             self._resumes.lost(len(self.answer))
 
     @property

@@ -36,7 +36,13 @@ class LinkProfile:
     )
     jitter_ms: float = setting(0.0, "Emulated jitter.", 0, 60_000, unit="ms", flags=("--jitter",))
     bandwidth_mbps: float = setting(
-        0.0, "Emulated bandwidth each way; 0: no limit.", 0, 1_000_000, unit="Mb/s", flags=("--bandwidth",)
+        0.0,
+        "Emulated bandwidth each way; 0: no limit.",
+        0,
+        1_000_000,
+        unit="Mb/s",
+        metavar="MBIT/S",  # the unit in capitals would be another one
+        flags=("--bandwidth",),
     )
     loss: float = setting(0.0, "Emulated share of packets that TCP must resend.", 0, 0.9, metavar="SHARE")
     outages: tuple[tuple[float, float], ...] = ()

@@ -169,6 +169,24 @@ class TestRealServer:
             got.extend(chunk)
         assert got == right
 
+    def test_an_answer_that_goes_on_after_several_attempts_has_gone_on_once(
+        self, text_pair: Pair, start_server: StartServer
+    ) -> None:
+        prompt = chat_prompt(text_pair.target, "restart")
+        running = start_server(text_pair.target)
+        address = running.address
+        with connect(address, connect_timeout_s=0.1) as link:
+            decoder = EdgeDecoder(link, text_pair.draft, resume_timeout_s=20)
+            answer = decoder.generate(prompt, GenerationOptions(60))
+            got = next(answer)
+            running.stop()
+            back = threading.Timer(2.0, start_server, (text_pair.target,), {"bind": address})
+            back.start()
+            got = got + [token for chunk in answer for token in chunk]
+            back.join()
+        assert got == generate_local(text_pair.target, prompt, GenerationOptions(60))
+        assert decoder.stats.resumes == 1
+
     def test_session_that_timed_out_while_the_caller_slept_is_opened_again(
         self, text_pair: Pair, start_server: StartServer
     ) -> None:

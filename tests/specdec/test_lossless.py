@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel, Proposal
 from specdec.edge.decoder import EdgeDecoder
+from specdec.errors import ModelError
 from specdec.link import Link
 from specdec.methods import METHODS as ALL_METHODS
 from specdec.methods import get_method
@@ -311,3 +313,18 @@ def test_target_that_ends_with_any_of_its_eos_ids_ends_the_answer(
                 assert (decoder.stats.finish == "eos") == (len(expected) < 60)
                 ended += decoder.stats.finish == "eos"
     assert ended >= 4
+
+
+@pytest.mark.parametrize("ids", [(-1,), (1 << 31,), ("5",), (1.0,)])
+def test_ids_that_no_message_can_hold_do_not_spoil_the_next_answer(
+    text_pair: Pair, servers: dict[str, str], ids: tuple[Any, ...]
+) -> None:
+    """The verifier would refuse them without a session's number, and the next answer would take that for its own."""
+    prompt, options = chat_prompt(text_pair.target, "say something"), GenerationOptions(6)
+    with patiently_connected(servers[text_pair.target.path]) as link:
+        decoder = EdgeDecoder(link, text_pair.draft, "sd", 3)
+        for bad, history in ((Prompt(ids), ()), (prompt, ids)):
+            with pytest.raises(ModelError, match="must be token ids"):
+                list(decoder.generate(bad, options, history=history))
+            answer = [token for chunk in decoder.generate(prompt, options) for token in chunk]
+            assert answer == generate_local(text_pair.target, prompt, options)

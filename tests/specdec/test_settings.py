@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from specdec.errors import OptionsError
+from specdec.link.shaping import LinkProfile
 from specdec.row_ms import read_ms
 from specdec.settings import (
     REQUIRED,
@@ -147,3 +148,9 @@ def test_a_list_must_name_something_and_parts_of_one_need_not() -> None:
     for nothing in ("", " , "):
         with pytest.raises(OptionsError, match="names nothing"):
             words(nothing)
+
+
+def test_the_word_for_a_value_names_no_other_unit() -> None:
+    """In capitals a megabit reads as a megabyte."""
+    for told in settings_of(LinkProfile).values():
+        assert "b" not in told.unit or told.stands_for not in (None, told.unit.upper()), told.name

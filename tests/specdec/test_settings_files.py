@@ -143,6 +143,10 @@ def test_settings_are_read_as_before() -> None:
     assert load_yaml("") is None
 
 
+def test_numbers_to_the_base_of_sixty_are_text() -> None:
+    assert load_yaml("a: 72:1\nb: 1:30.5\nc: [-1:2, 72]") == {"a": "72:1", "b": "1:30.5", "c": ["-1:2", 72]}
+
+
 def test_texts_that_people_name_on_a_command_line_are_no_pipes(tmp_path: Path) -> None:
     path = fifo(tmp_path / "pipe.lark")
     with pytest.raises(OptionsError, match="not a regular file"):

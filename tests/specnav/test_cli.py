@@ -13,6 +13,7 @@ from specdec.settings import settings_of
 from specdec.settings_files import read_yaml_file
 from specnav.errors import user_errors
 from specnav.paths import CONFIG, ROOT
+from specnav.serve import serve_settings
 from tests.helpers.commands import run_here
 
 
@@ -172,6 +173,15 @@ def test_an_unknown_setting_in_a_file_is_named(monkeypatch, capsys, tmp_path):
     settings.write_text("modle: x\n")
     code, _, err = run_here(monkeypatch, capsys, "serve", "--config", settings)
     assert code == 1 and "unknown setting modle" in err and "quantize" in err
+
+
+def test_a_file_names_settings_as_their_flags_and_takes_their_values(tmp_path):
+    file = tmp_path / "cloud.yaml"
+    file.write_text("session_timeout: 9\nverify_ms: 72:1\nmodel: x\n")
+    config = serve_settings(file, {})
+    assert config.session_timeout_s == 9 and config.verify_ms.points == ((1, 72.0),)
+    file.write_text("session_timeout_s: 8\nmodel: x\n")
+    assert serve_settings(file, {"session_timeout_s": 7.0}).session_timeout_s == 7
 
 
 def test_the_shipped_file_of_the_verifier_repeats_no_default():

@@ -194,7 +194,7 @@ def main() -> int:
         "lost": lost,
         "cancelled": tally.count("cancelled"),
         "answers_resumed": tally.resumed,
-        "attempts_to_resume": tally.resumes,
+        "resumes": tally.resumes,
         "killed": dict(killer.done),
         "gap_s": {"p50": quantile(undisturbed, 0.5), "p99": quantile(undisturbed, 0.99)},
         "gap_resumed_s": {

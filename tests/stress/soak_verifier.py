@@ -343,7 +343,7 @@ def main() -> int:
         "lost": soak.lost,
         "by_method": {method: dict(counts) for method, counts in sorted(tally.ended.items())},
         "answers_resumed": tally.resumed,
-        "attempts_to_resume": tally.resumes,
+        "resumes": tally.resumes,
         "longest_answer_s": round(tally.longest_s, 1),
         "edges_killed": tally.killed,
         "edges_killed_in_an_answer": tally.killed_in_an_answer,
