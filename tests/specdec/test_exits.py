@@ -186,7 +186,7 @@ def test_half_written_and_broken_folders_are_told_in_one_line(pair: Pair, tmp_pa
     good = (tmp_path / "exits.json").read_text(encoding="utf-8")
     for broken, message in (
         ("{", "holds no usable early exits"),
-        (good.replace('"schema": 1', '"schema": 9'), "of schema 9, this is 1"),
+        (good.replace('"schema": 1', '"schema": 9'), "of schema 9, but this version needs 1"),
         (good.replace('"width": 16', '"width": 17'), "does not describe"),
     ):
         (tmp_path / "exits.json").write_text(broken, encoding="utf-8")
