@@ -38,7 +38,7 @@ def test_every_kind_says_the_same(tmp_path: Path, name: str) -> None:
     [
         ("answer.txt", "yes", "names its kind"),
         ("answer.regex", " \n", "it is empty"),
-        ("answer.json", "[1]", "is an object"),
+        ("answer.json", "[1]", "must be an object"),
         ("answer.json", "{", "is invalid"),
         ("answer.gbnf", "root := ", "is invalid"),
         ("answer.lark", "x" * 20_000, "at most 16384"),
