@@ -264,4 +264,4 @@ def _strip(text: str, special: Sequence[str]) -> str:
         if cleaned == text:
             return text
         text = cleaned
-    raise ModelError("the text hides special tokens in one another: leave them out")
+    raise ModelError("the text has nested special tokens: leave them out")

@@ -125,7 +125,7 @@ class Grammar:
                     return length + 1
                 further += [found for token in ids if (found := self.next(place, token)) is not None]
             if not further:
-                raise OptionsError("no answer follows the grammar: no way through it comes to an end")
+                raise OptionsError("no answer follows the grammar: it has no path to an end")
             reached, length = further, length + 1
 
     def check_room(self, most: int) -> None:

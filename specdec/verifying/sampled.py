@@ -53,7 +53,7 @@ class SampledVerifier(Verifier):
         if options.temperature <= 0.0 or recovery is Recovery.NOISE:
             raise ProtocolError("rejection sampling needs a temperature above 0 and a way to recover")
         if recovery in (Recovery.SAMPLES, Recovery.SPARSE, Recovery.TRUNCATED) and recovery_size < 1:
-            raise ProtocolError("recovery from a part of a row needs to know how large a part")
+            raise ProtocolError("recovery from a part of a row needs the size of that part")
         self._recovery = recovery
         self._recovery_size = recovery_size
         self._ahead = ahead

@@ -103,7 +103,7 @@ def test_picked_exits_are_those_of_the_whole(pair: Pair) -> None:
     assert picked.layers == (1,) and picked.agreement == {1: 0.5}
     assert picked.parameter_count * 2 == exits.parameter_count
     torch.testing.assert_close(picked.logits(1, hidden[1]), exits.logits(1, hidden[1]))
-    with pytest.raises(ModelError, match="layer 0 has no exit: there is one after 1"):
+    with pytest.raises(ModelError, match="layer 0 has no exit: there are exits after 1"):
         picked.logits(0, hidden[0])
 
 

@@ -91,7 +91,7 @@ def test_wrong_names_are_refused_with_what_there_is(name: str, words: str) -> No
     "name", ["sd+length:marginal", "fsd+overlap:idle+length:marginal", "specedge+length:marginal"]
 )
 def test_marginal_needs_a_drafter_that_prepares_for_verdicts(name: str) -> None:
-    with pytest.raises(OptionsError, match="length:marginal goes with"):
+    with pytest.raises(OptionsError, match="length:marginal requires"):
         get_method(name)
     assert get_method("fsd+length:marginal").length == "marginal"
 

@@ -106,7 +106,7 @@ class Exits:
     def _slot(self, layer: int) -> int:
         if layer not in self._slots:
             raise ModelError(
-                f"layer {layer} has no exit: there is one after {', '.join(map(str, self.layers))}"
+                f"layer {layer} has no exit: there are exits after {', '.join(map(str, self.layers))}"
             )
         return self._slots[layer]
 
