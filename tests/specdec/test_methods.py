@@ -79,7 +79,7 @@ def test_axes_are_added_to_methods_that_draft_and_lack_them() -> None:
         ("sd+resample:guess", "choose one of noise"),
         ("sd+leave:never", "choose whole, tokens or plan"),
         ("dssd+tree:8x2", "token trees require shared noise"),
-        ("specedge+overlap:stream", "leaves whole"),
+        ("specedge+overlap:stream", "sent whole"),
     ],
 )
 def test_wrong_names_are_refused_with_what_there_is(name: str, words: str) -> None:
