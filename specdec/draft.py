@@ -146,7 +146,7 @@ class Draft:
 
     @property
     def is_chain(self) -> bool:
-        """True where no node has siblings and every node follows its predecessor."""
+        """True if no node has siblings and every node follows its predecessor."""
         return self.parents is None
 
     @cached_property

@@ -98,27 +98,27 @@ class Method:
 
     @property
     def drafts(self) -> bool:
-        """True where the edge drafts."""
+        """True if the edge drafts."""
         return self.cloud == "verify"
 
     @property
     def needs_draft_model(self) -> bool:
-        """True where the edge needs a draft model."""
+        """True if the edge needs a draft model."""
         return self.drafts and self.drafter != "ngram"
 
     @property
     def split(self) -> bool:
-        """True where the edge needs the target model, for its first layers."""
+        """True if the edge needs the target model, for its first layers."""
         return self.cloud == "split"
 
     @property
     def lossy(self) -> bool:
-        """True where sampled answers do not follow the target's distribution, as published."""
+        """True if sampled answers do not follow the target's distribution, as published."""
         return self.recovery is Recovery.TRUNCATED
 
     @property
     def predrafts(self) -> bool:
-        """True where the edge prepares drafts for several verdicts while one is awaited."""
+        """True if the edge prepares drafts for several verdicts while one is awaited."""
         return self.overlap in _PREDRAFTS
 
     @property
@@ -128,7 +128,7 @@ class Method:
 
     @property
     def ahead(self) -> bool:
-        """True where a draft may continue an earlier draft whose verdict is not known yet."""
+        """True if a draft may continue an earlier draft whose verdict is not known yet."""
         goes_on = self.overlap in ("continue", *_STREAMS) or self.leave == "tokens"
         return self.tree is None and goes_on
 
@@ -139,7 +139,7 @@ class Method:
 
 _PICOSPEC = Method(
     "picospec",
-    "drafts in flight, verified as they appear; ids and q(x) up, a part of a row down, exact",
+    "several drafts in flight, verified as they arrive; ids and q(x) up, part of a row down, exact",
     "verify",
     recovery=Recovery.SPARSE,
     recovery_size=SPARSE_ENTRIES,
@@ -155,7 +155,7 @@ METHODS = {
         Method("ar", "the cloud decodes alone, with a KV cache, and streams tokens", "stream"),
         Method(
             "cloud-sd",
-            "draft and target both in the cloud, which streams what it verified",
+            "draft and target both in the cloud, which streams verified tokens",
             "stream",
             cloud_drafts=True,
         ),
@@ -179,13 +179,13 @@ METHODS = {
         ),
         Method(
             "fsd",
-            "while a verdict is out, the likely ones are prepared for, by hints of early exits and own guesses",
+            "prepares drafts for the likely verdicts while one is awaited, from early-exit hints and its own guesses",
             "verify",
             overlap="outcomes",
         ),
         Method(
             "auto",
-            "measures, and chooses as it goes: the cloud alone, lookups, chains, trees, several drafts in flight",
+            "measures and chooses continuously: the cloud alone, lookups, chains, trees, several drafts in flight",
             "verify",
             overlap="outcomes",
             nodes="paid",
@@ -193,28 +193,28 @@ METHODS = {
         ),
         Method(
             "ngram",
-            "no draft model: what followed the last time is looked up and sent as ids; the cloud verifies",
+            "no draft model: looks up what followed the same tokens before and sends ids; the cloud verifies",
             "verify",
             drafter="ngram",
         ),
         Method(
             "specedge",
-            "a token tree, grown on below its likeliest leaf while the verdict is out",
+            "a token tree, grown further below its likeliest leaf while the verdict is awaited",
             "verify",
             tree=TreeSize(32, 6),
             overlap="continue",
             length="pipeline",
         ),
-        Method("hsl", "a chain leaves as soon as its last token is doubtful", "verify", length="token:0.7"),
+        Method("hsl", "a chain is sent once its last token is doubtful", "verify", length="token:0.7"),
         Method(
             "edgellm",
-            "a chain leaves once it is doubtful as a whole; the threshold moves with what is accepted",
+            "a chain is sent once it is doubtful as a whole; the threshold adapts to acceptance",
             "verify",
             length="sequence:moving",
         ),
         Method(
             "pipesd",
-            "a chain leaves once it or its last token is doubtful; drafting goes on while the verdict is out",
+            "a chain is sent once it or its last token is doubtful; drafting continues while the verdict is awaited",
             "verify",
             overlap="continue",
             leave="plan",

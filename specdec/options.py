@@ -28,19 +28,20 @@ DTYPES = ("auto", "float32", "float16", "bfloat16")
 class ModelOptions:
     """How a model is loaded."""
 
-    device: str = setting("auto", "Where models compute: auto, cpu, cuda, cuda:1.")
+    device: str = setting("auto", "Device of the models: auto, cpu, cuda, cuda:1.")
     dtype: str = setting("auto", "Number type of the models.", choices=DTYPES)
     quantize: str = setting("none", "Quantise the weights with bitsandbytes.", choices=QUANTIZATIONS)
     pixels: int = setting(
         0,
-        "Pixels of a picture as the models see it; larger ones are scaled down. 0: about a megapixel.",
+        "Most pixels of a picture; larger pictures are scaled down. 0: about a megapixel.",
         0,
         64_000_000,
         metavar="N",
     )
     gguf: str = setting(
         "",
-        "Of a GGUF draft: threads, gpu_layers (-1: all), context (tokens), kv (f32, f16 or q8_0), mmproj (file).",
+        "Options of a GGUF draft: threads, gpu_layers (-1: all), context (tokens), kv (f32, f16 or q8_0), "
+        "mmproj (file).",
         metavar="NAME=VALUE,...",
     )
     exits: str = setting(
@@ -57,11 +58,11 @@ class ModelOptions:
     )
     deterministic: bool = setting(
         False,
-        "Slower: no forward of the target depends on which rows share it, so answers are those of ar in half "
-        "precision, too.",
+        "Slower: the target's results do not depend on the other rows of a forward pass, so answers equal those of ar "
+        "in half precision, too.",
     )
     compile: bool = setting(
-        False, "torch compiles the target's layers: for GPUs; it takes seconds and needs a C++ compiler."
+        False, "Compile the target's layers with torch: for GPUs; takes seconds and needs a C++ compiler."
     )
 
 
@@ -83,7 +84,7 @@ class DecodingOptions:
     gamma: int = setting(4, "Draft tokens per round.", 1, 32, metavar="N")
     patience_s: float = setting(
         RESUME_TIMEOUT_S,
-        "How long an answer tries to go on after a lost link, or with a busy verifier.",
+        "How long an answer keeps retrying after a lost link or with a busy verifier.",
         0,
         3600,
         unit="s",
@@ -118,7 +119,7 @@ class GenerationOptions:
     temperature: float = setting(
         0.0, "0 is greedy; above 0, exact samples of the target's distribution by shared noise.", 0, 100
     )
-    seed: int = setting(0, "Seed of everything random.", 0, MAX_SEED, metavar="N")
+    seed: int = setting(0, "Seed of all random numbers.", 0, MAX_SEED, metavar="N")
     top_k: int = setting(0, "Sample from the K likeliest tokens only; 0: off.", 0, 1 << 30, metavar="K")
     top_p: float = setting(
         1.0, "Sample from the likeliest tokens that make up P; 1: off.", 1e-9, 1, metavar="P"
@@ -173,7 +174,7 @@ def _checked_stops(stops: object) -> tuple[str, ...]:
         raise OptionsError(f"stop must be a tuple of at most {MAX_STOPS} strings")
     for stop in stops:
         if not isinstance(stop, str) or not _is_text(stop) or not 1 <= len(stop.encode()) <= MAX_STOP_BYTES:
-            raise OptionsError(f"stop holds {stop!r:.80}: give whole text of 1 to {MAX_STOP_BYTES} bytes")
+            raise OptionsError(f"stop holds {stop!r:.80}: give valid text of 1 to {MAX_STOP_BYTES} bytes")
     return tuple(stops)
 
 

@@ -94,7 +94,7 @@ class JointForwards:
         except BaseException:  # for example Ctrl-C: no thread may wait forever
             for one, _ in picked:
                 if one.result is None:
-                    one.result = ModelError("a forward that answers shared was interrupted")
+                    one.result = ModelError("a forward pass shared with other answers was interrupted")
             raise
         finally:
             self.began_s = None

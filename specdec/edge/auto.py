@@ -150,8 +150,8 @@ def _path(draft: Draft, said: Sequence[int]) -> Sequence[int]:
 
 
 class ShadowLookups:
-    """Lookups made only to measure their acceptance. Each begins where the last one was refuted or ended, as rounds
-    would. They take no forward pass.
+    """Lookups made in the rounds of every plan to measure their acceptance. Each begins where the last one was refuted
+    or ended, as rounds would. They take no forward pass.
     """
 
     def __init__(self, drafter: LookupDrafter, measured: Measured) -> None:

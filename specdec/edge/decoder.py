@@ -102,11 +102,11 @@ class EdgeDecoder:
             draft_model: The draft model; None for a method that does not draft with a model on the edge.
             method: A name of `specdec.methods.METHODS`, with axes.
             gamma: Draft tokens per round.
-            resume_timeout_s: Seconds to go on trying after a lost link or with a busy verifier; 0: raise at once.
+            resume_timeout_s: Seconds to keep retrying after a lost link or with a busy verifier; 0: raise at once.
             clock: Seconds, monotonic.
             front_model: The target, for a method that runs its first layers on the edge.
-            tokenizer: Spells answers with stop strings; None: the tokenizer of a model given here.
-            tracing: Where spans go; None: as the environment says (specdec.tracing).
+            tokenizer: Decodes answers to find stop strings; None: the tokenizer of a model given here.
+            tracing: Receives spans; None: as set by the environment (specdec.tracing).
             keep_bytes: Largest cache of the draft model that is kept between prompts; 0: none.
             verdict_log: Log for finished answers; None: no log.
 

@@ -194,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = build_parser().parse_args(arguments)
     try:
         if given.connect.startswith(SCHEME):
-            raise OptionsError("the emulator stands in front of one verifier, not of a fleet: give tcp://HOST:PORT")
+            raise OptionsError("the emulator connects to one verifier, not to a fleet: give tcp://HOST:PORT")
         if given.key and not given.insecure and not is_loopback(given.listen):
             raise OptionsError(
                 f"--listen must be on loopback with --key, got {given.listen}: every caller would use that key; "

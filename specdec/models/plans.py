@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: work on sessions as generators that yield what they need and are told the result.
+"""Plans: work on sessions as generators that yield what they need and receive the result.
 
-A plan says which rows it wants of a model's next forward (an Extension) or which prompt it wants prepared (a
-Preparation), and goes on when it has them. So what is wanted and what it means stand in one function, and the one
-that runs the plans decides when: `carry_out` runs one alone; an engine runs many side by side, their rows in one
-forward.
+A plan yields the rows it needs from the next forward pass (an Extension) or the prompt it needs prepared (a
+Preparation), and continues with the result. So request and use of a result are in one function, and the runner of the
+plans decides when each is served. `carry_out` runs a single plan; an engine runs many concurrently and batches their
+rows in one forward pass.
 
-A method that is `planned` can be had both ways: `verifier.verify(draft)` verifies here and now,
-`verifier.verify.plan(draft)` is the plan, for an engine or as a part (`yield from`) of a larger plan.
+A `planned` method has both forms: `verifier.verify(draft)` runs at once, and `verifier.verify.plan(draft)` returns the
+plan, for an engine or as a part (`yield from`) of a larger plan.
 """
 
 from __future__ import annotations
@@ -37,47 +37,47 @@ P = ParamSpec("P")
 
 
 class Extensible(Protocol):
-    """What a forward needs of a session; a ModelSession has it."""
+    """The part of a session that a forward pass needs; implemented by ModelSession."""
 
     runner: DecoderRunner
     layers: range | None
 
     def room_for(self, extension: Extension) -> Segment:
-        """Where an extension's rows go."""
+        """Make room for an extension; returns where its rows go."""
         ...
 
     def hold(self, extension: Extension) -> None:
-        """Count in what a forward has written."""
+        """Record the tokens that a forward pass has added."""
         ...
 
 
 class PromptModel(Protocol):
-    """What prepares prompts; a LoadedModel does."""
+    """The part of a model that prepares prompts; implemented by LoadedModel."""
 
     runner: DecoderRunner
 
     def encode(self, prompt: Prompt, seen: Sequence[SeenPicture] | None = None) -> EncodedPrompt:
-        """A prompt as this model takes it."""
+        """Encode a prompt for this model."""
         ...
 
     def decode(self, image: bytes) -> PreparedImages:
-        """A picture as the vision tower takes it."""
+        """Decode and prepare a picture for the vision tower."""
         ...
 
     def open_soon(self, image: bytes) -> Ticket[Image.Image] | None:
-        """A picture opened by workers, for `decode_opened`; None where `decode` does all of it."""
+        """Open a picture in a worker, for `decode_opened`; None if `decode` does all the work."""
         ...
 
     def decode_opened(self, image: Image.Image) -> PreparedImages:
-        """A picture that is opened as the vision tower takes it."""
+        """Prepare an opened picture for the vision tower."""
         ...
 
     def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
-        """What the vision tower makes of pictures."""
+        """Encode pictures with the vision tower."""
         ...
 
     def prompt_length(self, prompt: Prompt) -> int:
-        """How many tokens a prompt takes, images by their headers."""
+        """How many tokens a prompt takes; images are counted from their headers."""
         ...
 
     def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
@@ -87,12 +87,18 @@ class PromptModel(Protocol):
 
 @dataclass(frozen=True)
 class Extension:
-    """What one session appends in a forward: a chain (parents None), tree nodes, or rows of its prompt.
+    """What one session appends in a forward pass: a chain, tree nodes, or rows of its prompt.
 
-    ids: one token a row. hidden: rows [n, hidden_size] that go into the session's layers instead of the embeddings of
-    `ids`, which are not looked at then. last_only: only the last row's logits are wanted. observer: sees this session's
-    rows after each layer. device_ids: int64 [rows] that count instead of `ids`, where the host has not read them. run:
-    predict a chain behind these rows and return its ids (`StaticForward.chain`) where that can be, else their logits.
+    Attributes:
+        session: The session.
+        ids: Token id of each row.
+        parents: Parent of each tree node; None: a chain.
+        last_only: Compute only the last row's logits.
+        hidden: Rows [n, hidden_size] to use instead of the embeddings of `ids`, which are then ignored.
+        observer: Called with this session's rows after each layer.
+        device_ids: int64 [rows] to use instead of `ids`, when the host has not read them.
+        run: Also predict a chain after these rows and return its ids (`StaticForward.chain`) if possible; otherwise the
+            logits are returned.
     """
 
     session: Extensible
@@ -106,31 +112,31 @@ class Extension:
 
     @property
     def more(self) -> int:
-        """Tokens that the session will hold behind its rows."""
+        """Tokens that the session will hold after these rows."""
         return 0 if self.run is None else self.run.count - 1
 
     @property
     def rows(self) -> int:
-        """Rows it brings into a forward."""
+        """Number of rows in the forward pass."""
         return len(self.ids) if self.hidden is None else self.hidden.shape[0]
 
     @property
     def together_with(self) -> tuple[int, range | None]:
-        """Extensions for which this is equal may share a forward."""
+        """Key for batching: extensions with equal keys may share a forward pass."""
         return id(self.session.runner), self.session.layers
 
     @property
     def divisible(self) -> bool:
-        """Whether it may be done in parts: nothing is wanted but the last row's logits."""
+        """Whether it may be split over several passes: only the last row's logits are needed."""
         return self.last_only and self.parents is None and self.rows > 1 and self.observer is None
 
     def divide(self, rows: int) -> tuple[Extension, Extension]:
-        """Its first `rows` rows, and the others. Nothing observes them: who does wants all rows at once."""
+        """Split into the first `rows` rows and the others, without the observer, which needs all rows at once."""
         whole = replace(self, observer=None)
         if self.hidden is not None:
             return replace(whole, hidden=self.hidden[:rows]), replace(whole, hidden=self.hidden[rows:])
         first, others = replace(whole, ids=self.ids[:rows]), replace(whole, ids=self.ids[rows:])
-        if self.parents is not None:  # they count from the tree's first node in both parts
+        if self.parents is not None:  # parents are tree indices, which do not change by the split
             first, others = (
                 replace(first, parents=self.parents[:rows]),
                 replace(others, parents=self.parents[rows:]),
@@ -140,42 +146,44 @@ class Extension:
 
 @dataclass(frozen=True)
 class Preparation:
-    """A prompt to encode and embed: pictures decoded, resized and seen by the vision tower. Comes back as Prepared."""
+    """A prompt to encode and embed, pictures included. The result is a Prepared."""
 
     model: PromptModel
     prompt: Prompt
     embed: bool = True
 
     def carry_out(self, seen: Sequence[SeenPicture] | None = None) -> Prepared:
-        """Do it here and now. Raises ModelError for a prompt that the model cannot take.
+        """Prepare the prompt now. Raises ModelError for a prompt that the model cannot take.
 
-        seen: what the model has made of the prompt's pictures, where it has looked at them already.
+        seen: results of the vision tower for the prompt's pictures, if they exist already.
         """
         encoded = self.model.encode(self.prompt, seen)
         return Prepared(encoded, self.model.embed_prompt(encoded) if self.embed else None)
 
 
 class KnownPrefix(Protocol):
-    """What is known already of a prompt's keys and values, and who wants to know the others.
+    """A source of cached keys and values for a prompt's prefix, which also stores new ones.
 
     Caches are [layers, 2, kv_heads, capacity, head_dim].
     """
 
     def fill(self, cache: Tensor) -> int:
-        """Write those of the prompt's first tokens, short of its last; returns how many tokens."""
+        """Write the known keys and values of the prompt's first tokens, at most all but the last; returns how many
+        tokens.
+        """
         ...
 
     def learn(self, cache: Tensor) -> None:
-        """Called when the cache holds all of the prompt, and nothing behind it."""
+        """Called when the cache holds exactly the whole prompt."""
         ...
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prompt as a model takes it. hidden: its embeddings [n, hidden_size], where they were asked for.
+    """A prompt prepared for a model.
 
-    prefix: None: nothing is known of its keys and values. kept: this many of its tokens, the first ones, stand in the
-    session's cache already.
+    encoded: ids, positions and pictures. hidden: embeddings [n, hidden_size], if requested. prefix: cached keys and
+    values; None: none. kept: how many of its first tokens are in the session's cache already.
     """
 
     encoded: EncodedPrompt
@@ -186,20 +194,20 @@ class Prepared:
 
 @dataclass(frozen=True)
 class AwaitedWorker:
-    """What a worker (specdec.isolation) does. The plan goes on once it is done, and looks itself the result."""
+    """A worker's job (specdec.isolation). The plan continues once it is done, and reads the result itself."""
 
     future: Future[Any]
 
 
 Need = Extension | Preparation | AwaitedWorker
 Plan = Generator[Need, Any, T]
-"""Yields what it needs: for an Extension comes back a Tensor of logits float32 [rows or 1, vocab], for a Preparation a
-Prepared, or the error that was met is thrown in; for an Awaited anything. Returns what it was about."""
+"""A generator that yields needs and returns its result. For an Extension it is sent logits float32 [rows or 1, vocab],
+for a Preparation a Prepared; errors are thrown into it. What is sent for an AwaitedWorker is ignored."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """An Extension with room in its session's cache, ready for a forward; the session has not changed."""
+    """An Extension with room in its session's cache, ready for a forward pass; the session is unchanged."""
 
     extension: Extension
     segment: Segment
@@ -214,7 +222,7 @@ def settled(value: T | Future[T]) -> Plan[T]: ...
 
 
 def settled(value: Any) -> Plan[Any]:
-    """A value that may come later. Raises what its future raises."""
+    """Wait for a value that may be a future. Raises what the future raises."""
     if not isinstance(value, Future):
         return value
     if not value.done():
@@ -224,14 +232,14 @@ def settled(value: Any) -> Plan[Any]:
 
 @torch.inference_mode()
 def carry_out(plan: Plan[T]) -> T:
-    """Run one plan alone, here and now; returns what it returns and raises what it raises."""
+    """Run one plan alone to its end; returns what it returns and raises what it raises."""
     try:
         need = next(plan)
         while True:
             if isinstance(need, Preparation):
                 need = plan.send(need.carry_out())
             elif isinstance(need, AwaitedWorker):
-                need.future.exception()  # the plan meets it
+                need.future.exception()  # waits; the plan itself reads result or error
                 need = plan.send(None)
             else:
                 need = plan.send(extend_many([need])[0])
@@ -241,7 +249,7 @@ def carry_out(plan: Plan[T]) -> T:
 
 
 class PlanStep(Generic[P, T]):
-    """A planned method of one object. plan: makes the plan."""
+    """A planned method bound to one object. plan: creates the plan."""
 
     __slots__ = ("plan",)
 
@@ -249,12 +257,12 @@ class PlanStep(Generic[P, T]):
         self.plan = plan
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Carry it out here and now."""
+        """Run the plan to its end."""
         return carry_out(self.plan(*args, **kwargs))
 
 
 class planned(Generic[S, P, T]):
-    """Makes a method that returns a plan a Step of each object."""
+    """Decorator that turns a method returning a plan into a PlanStep of each object."""
 
     def __init__(self, method: Callable[Concatenate[S, P], Plan[T]]) -> None:
         self.method = method
@@ -292,7 +300,7 @@ def extend_many(extensions: Sequence[Extension]) -> list[Tensor]:
 
 
 def stage(extension: Extension) -> Staged:
-    """Make one ready for a forward. Raises ModelError for what its session cannot take."""
+    """Prepare an extension for a forward pass. Raises ModelError if its session cannot take it."""
     if not extension.rows:
         raise ModelError("nothing to extend by: give at least one token")
     session = extension.session
@@ -305,10 +313,10 @@ def stage(extension: Extension) -> Staged:
 
 
 def forward_together(staged: Sequence[Staged]) -> list[Tensor]:
-    """One forward for all of them, which may share it; then each session holds what it was extended by. To be called
-    in torch's inference mode.
+    """Run one forward pass for all extensions, and record the new tokens in their sessions. Call in torch's inference
+    mode.
 
-    Returns the logits float32 of each, in order. A forward that fails raises what it raises; no session has changed.
+    Returns the logits float32 of each, in order. If the pass fails, its error is raised and no session has changed.
     """
     runner = staged[0].extension.session.runner
     static = runner.static
@@ -330,7 +338,7 @@ def forward_together(staged: Sequence[Staged]) -> list[Tensor]:
 
 
 def hidden_together(staged: Sequence[Staged]) -> Tensor:
-    """The same, but returns what comes out of the sessions' last layers: [rows of all, hidden_size]."""
+    """As `forward_together`, but returns the output of the sessions' last layers: [all rows, hidden_size]."""
     first = staged[0].extension
     runner = first.session.runner
     _check_together(staged)
@@ -347,11 +355,11 @@ def hidden_together(staged: Sequence[Staged]) -> Tensor:
 
 def _check_together(staged: Sequence[Staged]) -> None:
     if any(one.extension.together_with != staged[0].extension.together_with for one in staged):
-        raise ModelError("sessions of different models cannot share a forward: group them by model")
+        raise ModelError("sessions of different models cannot share a forward pass: group them by model")
 
 
 def _input(runner: DecoderRunner, staged: Sequence[Staged]) -> Tensor:
-    """What goes into the first layer: [rows, hidden_size]. The ids of all are looked up at once."""
+    """The input of the first layer: [rows, hidden_size]. All ids are embedded in one look-up."""
     if len(staged) == 1 and staged[0].extension.hidden is None:
         known = staged[0].extension.device_ids
         return runner.embed(
@@ -374,7 +382,7 @@ def _input(runner: DecoderRunner, staged: Sequence[Staged]) -> Tensor:
 
 
 def _cat(parts: Sequence[Tensor]) -> Tensor:
-    """Rows one after another; those of prompts with pictures may be wider than others, which get zeros there."""
+    """Concatenate rows. Those of prompts with pictures may be wider; narrower ones are padded with zeros."""
     if len(parts) == 1:
         return parts[0]
     widest = max(part.shape[1] for part in parts)
@@ -384,7 +392,7 @@ def _cat(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _observer(staged: Sequence[Staged]) -> LayerObserver | None:
-    """Shows each session's observer its own rows."""
+    """A joint observer that passes each session's rows to its own observer."""
     if len(staged) == 1:
         return staged[0].extension.observer
     watched: list[tuple[int, int, LayerObserver]] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts: token ids plus encoded images, the form in which a question travels once to the cloud.
+"""Prompts: token ids plus encoded images, as they are sent to the cloud once.
 
-Ids carry one image placeholder per image; each side expands it by the grid of its own model. Text of users is
-never parsed for special tokens, so an instruction cannot smuggle in an image placeholder or an end of turn.
+Ids have one placeholder per image; each side expands it by the grid of its own model. Users' text is never parsed for
+special tokens, so an instruction cannot smuggle in an image placeholder or an end of turn.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ VISION_START = "<|vision_start|>"
 IMAGE_PAD = "<|image_pad|>"
 VISION_END = "<|vision_end|>"
 _PROBE = "Zq7"
-"""Words to try chat templates with; no template has them."""
+"""Test text for chat templates, which occurs in no template."""
 _MOST_HIDDEN = 16
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A tokenized prompt. It travels to the verifier once.
+    """A tokenized prompt. It is sent to the verifier once.
 
     Attributes:
         ids: Token ids; every image is one placeholder id.
@@ -39,13 +39,17 @@ class Prompt:
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt as one model takes it.
+    """A prompt encoded for one model.
 
-    ids: int64 [n], image placeholders expanded. positions: int64 [3, n], or None where they are simply 0 ..
-    n-1. delta: what to add to an index after the prompt to get its position.
-    pixel_values: float32 [patches, features] or None; grids: int64 [images, 3] or None. features: [image tokens,
-    hidden_size], of pictures that the model has looked at already, instead of pixel_values. picture_starts: where in
-    `ids` each picture begins. extras: what the library's own forward takes beside the ids of a prompt with pictures.
+    Attributes:
+        ids: int64 [n], with image placeholders expanded.
+        positions: int64 [3, n]; None: they are 0 .. n-1.
+        delta: Offset from an index after the prompt to its position.
+        pixel_values: float32 [patches, features], or None.
+        grids: int64 [images, 3], or None.
+        features: [image tokens, hidden_size] of pictures that are encoded already, instead of pixel_values.
+        picture_starts: Where in `ids` each picture begins.
+        extras: Further inputs of the library's forward pass for a prompt with pictures.
     """
 
     ids: Tensor
@@ -67,8 +71,8 @@ def chat_prompt(
 ) -> Prompt:
     """Build a prompt in the form the model was trained on.
 
-    The tokenizer's chat template is applied if it has one. Without a template the pieces are joined as they are,
-    `system` first, and each entry of `history` is a line of its own.
+    The tokenizer's chat template is applied if it has one. Without a template the pieces are concatenated, `system`
+    first, and each entry of `history` is a separate line.
 
     Args:
         model_or_tokenizer: A `LoadedModel` or a tokenizer; its chat template is used.
@@ -94,10 +98,10 @@ def chat_prompt(
 
 
 def chat_prompts(model_or_tokenizer: Any, texts: Sequence[str]) -> list[Prompt]:
-    """`chat_prompt` of each of many texts.
+    """`chat_prompt` for many texts.
 
-    A template that only puts words before and behind a user's is rendered once, and all texts are tokenized together:
-    50,000 prompts then take seconds instead of minutes. Raises ModelError.
+    If the template only adds text before and after the user's, it is rendered once and all texts are tokenized
+    together. 50,000 prompts then take seconds instead of minutes. Raises ModelError.
     """
     tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
     around = _around_a_user(tokenizer) if len(texts) > 1 else None
@@ -109,7 +113,7 @@ def chat_prompts(model_or_tokenizer: Any, texts: Sequence[str]) -> list[Prompt]:
 
 
 def _around_a_user(tokenizer: Any) -> tuple[str, str] | None:
-    """What a chat template puts before and behind a user's words; None where it does more than that."""
+    """The text that a chat template adds before and after the user's; None if it does anything else."""
     if not getattr(tokenizer, "chat_template", None):
         return None
     tried = (_PROBE, f" {_PROBE}\n\n{_PROBE} ")
@@ -120,18 +124,18 @@ def _around_a_user(tokenizer: Any) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation. role: "system", "user" or "assistant". content: pieces, of which bytes are images."""
+    """One turn of a conversation. role: "system", "user" or "assistant". content: pieces; bytes are images."""
 
     role: str
     content: tuple[str | bytes, ...]
 
 
 def conversation_prompt(model_or_tokenizer: Any, messages: Sequence[Message]) -> Prompt:
-    """Build a prompt of any turns in any order, in the form the model was trained on; an answer is to follow.
+    """Build a prompt from any turns in any order, in the form the model was trained on, up to the start of the answer.
 
-    The tokenizer's chat template is applied when it has one; without one each turn is a line of its own, except for a
-    system's, which stands in front of the next. Raises ModelError for turns that the template refuses, and for images
-    that it has no place for.
+    The tokenizer's chat template is applied if it has one. Without a template each turn is a separate line, except that
+    a system message is prepended to the next turn. Raises ModelError for turns that the template refuses, and for
+    images that it does not support.
     """
     tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
     special = _special_strings(tokenizer)
@@ -162,7 +166,7 @@ def conversation_prompt(model_or_tokenizer: Any, messages: Sequence[Message]) ->
 
 
 def plain_prompt(model_or_tokenizer: Any, text: str) -> Prompt:
-    """A text as it is, without a chat template; special tokens are not part of it. Raises ModelError for no text."""
+    """A prompt without a chat template; special tokens in the text are dropped. Raises ModelError for empty text."""
     tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
     ids = tuple(tokenizer(_strip(text, _special_strings(tokenizer)))["input_ids"])
     if not ids:
@@ -171,7 +175,7 @@ def plain_prompt(model_or_tokenizer: Any, text: str) -> Prompt:
 
 
 def _placeholder(tokenizer: Any, own_pad: int | None) -> str:
-    """What stands for a picture where no template says so."""
+    """The placeholder text for a picture without a template."""
     own = IMAGE_PAD if own_pad is None else str(tokenizer.decode([own_pad]))
     if own != IMAGE_PAD:
         return own
@@ -188,8 +192,8 @@ def _without_template(turns: Sequence[Message], image: str) -> str:
 
 
 def _render_template(tokenizer: Any, turns: Sequence[Message]) -> str:
-    """What `apply_chat_template` gives. A turn with pictures is a list of parts; any other is a string, or a list
-    of one part where the template shows no strings. Raises ModelError for what the template refuses.
+    """Render turns with the chat template. A turn with pictures is passed as a list of parts. Any other turn is passed
+    as a string, or as a list of one part if the template ignores strings. Raises ModelError if the template refuses.
     """
     as_parts = _takes_parts_only(tokenizer)
     messages: list[dict[str, Any]] = []
@@ -208,32 +212,31 @@ def _render_template(tokenizer: Any, turns: Sequence[Message]) -> str:
 
 
 def _takes_parts_only(tokenizer: Any) -> bool:
-    """Whether a template shows a user's words only where they come as a list of parts, as some templates of models with
-    pictures do. Tried with words of our own, so that it does not depend on the conversation: templates may leave out
-    parts of one for good reasons, such as earlier thoughts.
+    """Whether a template renders a user's text only if it is a list of parts, as some vision-language templates do.
 
-    Raises ModelError for a template that shows a user's words in neither form.
+    Tested with a fixed text, independent of the conversation: templates may leave out parts of a conversation on
+    purpose, such as earlier reasoning. Raises ModelError for a template that renders a user's text in neither form.
     """
     try:
         if _PROBE in _applied(tokenizer, [{"role": "user", "content": _PROBE}]):
             return False
         lost = True
-    except ModelError:  # it may take a string where more stands around it
+    except ModelError:  # it may accept a string in another context
         lost = False
     part = {"type": "text", "text": _PROBE}
     try:
         between = _applied(tokenizer, [{"role": "user", "content": [part, part]}]).split(_PROBE)
     except ModelError:
         between = []
-    if len(between) == 3 and "type" not in between[1]:  # Otherwise the list itself was written down
+    if len(between) == 3 and "type" not in between[1]:  # otherwise the list itself was rendered
         return True
     if lost:
-        raise ModelError("the model's chat template leaves out what a user says: use a model with another template")
+        raise ModelError("the model's chat template leaves out the user's text: use a model with another template")
     return False
 
 
 def _applied(tokenizer: Any, messages: list[dict[str, Any]]) -> str:
-    """`apply_chat_template`, whose answer is to follow. Raises ModelError with the template's message."""
+    """`apply_chat_template` with the start of the answer. Raises ModelError with the template's message."""
     try:
         rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except ModelError:
@@ -251,8 +254,8 @@ def _special_strings(tokenizer: Any) -> list[str]:
 
 
 def _strip(text: str, special: Sequence[str]) -> str:
-    """Remove special-token strings until none is left (removing one may uncover another). Raises ModelError for a text
-    that hides them in one another again and again: each time all of it is looked through.
+    """Remove special-token strings until none is left; removing one may form another. Raises ModelError for a text with
+    deeply nested ones, because each round scans the whole text.
     """
     for _ in range(_MOST_HIDDEN):
         cleaned = text
@@ -261,4 +264,4 @@ def _strip(text: str, special: Sequence[str]) -> str:
         if cleaned == text:
             return text
         text = cleaned
-    raise ModelError("the text hides special tokens in one another: leave them out")
+    raise ModelError("the text has nested special tokens: leave them out")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forward pass of a decoder of any of `specdec.models.families`, over the weights of a loaded Hugging Face model.
+"""The forward pass for all `specdec.models.families`, over the weights of a loaded Hugging Face model.
 
-Written out here instead of calling the library's own forward because speculative decoding needs what that
-hides: a KV cache that rolls back for free, tree masks, rows of several sessions in one pass, and a look at
-the hidden state after every layer (pacing, early exits, layer split). It must stay numerically the library's
-model.
+Speculative decoding needs features that the library's forward pass hides: a KV cache with free rollback, tree masks,
+rows of several sessions in one pass, and access to hidden states after every layer (pacing, early exits, layer split).
+Results must stay numerically those of the library's model.
 """
 
 from __future__ import annotations
@@ -31,39 +30,40 @@ LayerObserver = Callable[[int, Tensor], None]
 
 
 class ForwardPace(Protocol):
-    """Makes forwards take their time (see specdec.models.timing.pacing)."""
+    """Enforces a minimum duration of forward passes (see specdec.models.timing.pacing)."""
 
     def minimum_at(self, rows: int) -> float:
-        """Milliseconds that a forward of this many rows takes at least."""
+        """Least duration of a forward pass over n rows, in milliseconds."""
         ...
 
     def begin(
         self, rows: int, observer: LayerObserver | None = None, layers: int | None = None
     ) -> LayerObserver:
-        """The observer of a forward of this many rows, through this many layers, that starts now; it calls
-        `observer`.
-        """
+        """Start pacing a forward pass over this many rows and layers; returns its observer, which calls `observer`."""
         ...
 
 
 class Joint(Protocol):
-    """Does forwards for the threads that want one at the same moment (see specdec.drafting.joint).
+    """Batches concurrent forward passes of several threads (see specdec.drafting.joint).
 
-    began_s: when the one that runs began; None where none does.
+    began_s: start of the running pass; None if none runs.
     """
 
     began_s: float | None
 
     def extend(self, extension: Any) -> Tensor:
-        """One session's part of a forward that others may share; returns its logits."""
+        """Run one session's extension, possibly batched with others; returns its logits."""
         ...
 
 
 @dataclass(frozen=True)
 class ForwardOptions:
-    """How forwards are computed. deterministic: a row's logits are the same whatever rows share its pass
-    (specdec.models.attention.invariant). compiled: layers are compiled by torch (specdec.models.layers.compiled).
-    recorded: on a GPU, forwards are recorded (specdec.models.static). Both take a while at the start.
+    """How forward passes are computed.
+
+    Attributes:
+        deterministic: A row's logits do not depend on the other rows of its pass (specdec.models.attention.invariant).
+        compiled: Layers are compiled by torch (specdec.models.layers.compiled), which takes a while at the start.
+        recorded: On a GPU, passes are recorded (specdec.models.static), which takes a while at the start.
     """
 
     deterministic: bool = False
@@ -72,11 +72,14 @@ class ForwardOptions:
 
 
 class DecoderRunner:
-    """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
+    """Runs the decoder `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head`.
 
-    attention: how rows look at keys and values; another way may be put in its place. pacer: when set, forwards take at
-    least its time. joint: when set, it does the forwards that sessions ask for one by one. passes: forwards so far,
-    prefills included. sees_layers: whether there are layers to observe, split and put trees through.
+    Attributes:
+        attention: The attention implementation; replaceable.
+        pacer: If set, enforces a minimum duration of passes.
+        joint: If set, batches passes that sessions request one by one.
+        passes: Passes so far, prefills included.
+        sees_layers: Whether single layers are accessible, for observers, splits and trees.
     """
 
     sees_layers = True
@@ -115,7 +118,7 @@ class DecoderRunner:
         self.device: torch.device = self._embedding.device
         self.dtype: torch.dtype = self._embedding.dtype
         self._embedding_scale: Tensor | None = None
-        if family.scaled_embeddings:  # rounded as the library rounds it
+        if family.scaled_embeddings:  # rounded as in the library
             self._embedding_scale = torch.tensor(self.hidden_size**0.5, dtype=self.dtype, device=self.device)
         self.attention: Attention = attention_for(
             self.heads // self.kv_heads, self.head_dim, self.dtype, self.device, scale, how.deterministic
@@ -130,14 +133,14 @@ class DecoderRunner:
         self.static: StaticForward | None = make_static(self, scale) if is_static else None
 
     def new_cache(self, capacity: int, layers: int | None = None) -> Tensor:
-        """An empty KV cache [layers, 2, kv_heads, capacity, head_dim], of all layers or so many."""
+        """An empty KV cache [layers, 2, kv_heads, capacity, head_dim]. layers: how many; None: all."""
         shape = (self.layer_count if layers is None else layers, 2, self.kv_heads, capacity, self.head_dim)
         make = torch.zeros if self.device.type == "cpu" and self.static is not None else torch.empty
         return make(shape, dtype=self.dtype, device=self.device)  # the reference operations read unused slots
 
     @property
     def kv_bytes_a_token(self) -> int:
-        """What one token takes in a cache of all layers."""
+        """KV cache bytes per token, over all layers."""
         return self.layer_count * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -146,10 +149,10 @@ class DecoderRunner:
         return hidden if self._embedding_scale is None else hidden * self._embedding_scale
 
     def rotary_at(self, positions: Tensor, highest: int | None = None) -> tuple[Tensor, Tensor]:
-        """Rotary factors (cos, signed sin), each [rows, 1, head_dim], of all kinds of layers side by side.
+        """Rotary factors (cos, signed sin), each [rows, 1, head_dim], for all kinds of layers side by side.
 
-        positions int64 [rows] (all axes equal, looked up) or [3, rows] (m-rope grid, computed). highest: the largest of
-        them, where that is known without asking the device.
+        positions: int64 [rows] (all axes equal; looked up) or [3, rows] (m-rope grid; computed). highest: the largest
+        position, if it is known without reading from the device.
         """
         if positions.dim() == 2:
             return self._compute_rotary(positions[:, None])
@@ -157,7 +160,7 @@ class DecoderRunner:
         return cos[positions], sin[positions]
 
     def rotary(self, segments: Sequence[Segment]) -> tuple[Tensor, Tensor]:
-        """Rotary factors of the rows of some segments, one after another."""
+        """Rotary factors of the rows of all segments, concatenated."""
         found = [self._rotary_of(segment.positions) for segment in segments]
         if len(found) == 1:
             return found[0]
@@ -183,12 +186,21 @@ class DecoderRunner:
         observer: LayerObserver | None = None,
         layers: range | None = None,
     ) -> Tensor:
-        """One pass of all layers, or of some, over hidden [rows, hidden_size]; rows are the segments' rows one
-        after another. What is wider is added behind the first layers (Qwen3-VL's deepstack): [rows, hidden_size *
-        (1 + layers it is for)].
+        """Run hidden states through all layers, or through some, and write keys and values into the segments' caches.
 
-        Writes keys and values into the segments' caches (of just these layers) and returns the last hidden state,
-        before the final norm. Raises ModelError for a split within the layers that something is added behind.
+        Args:
+            hidden: [rows, hidden_size], the rows of all segments concatenated. With deepstack (Qwen3-VL) it is
+                [rows, hidden_size * (1 + n)]; the n further parts are added after the first n layers.
+            rotary: Rotary factors of the rows.
+            segments: Where the rows belong. Their caches hold only these layers.
+            observer: Called after each layer.
+            layers: Which layers; None: all.
+
+        Returns:
+            The hidden state after the last layer, before the final norm.
+
+        Raises:
+            ModelError: `layers` ends within the layers that need deepstack inputs.
         """
         self.passes += 1
         if self.pacer is not None:
@@ -200,7 +212,7 @@ class DecoderRunner:
             added = tuple(rest)
             if layers is not None and layers.stop < len(added):
                 raise ModelError(
-                    f"pictures go into the first {len(added)} layers: split the model behind them"
+                    f"pictures are added in the first {len(added)} layers: split the model after them"
                 )
         sights = {
             window: [self.attention.sight(segment, window) for segment in segments]
@@ -229,33 +241,31 @@ class DecoderRunner:
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Final norm and LM head: hidden [rows, hidden_size] -> float32 [rows, vocab_size], real vocabulary
-        only.
-        """
+        """Final norm and LM head: hidden [rows, hidden_size] -> float32 [rows, vocab_size], without padding tokens."""
         return self.finish(self.head(hidden))
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Final norm and the LM head's product: hidden [rows, hidden_size] -> what `finish` takes."""
+        """Final norm and the LM head's product: hidden [rows, hidden_size] -> the input of `finish`."""
         if self._lm_head_is_exact:
             hidden = hidden.float()
         return self._lm_head(F.rms_norm(hidden, (self.hidden_size,), self._final_norm.to(hidden.dtype), self.eps))
 
     def finish(self, raw: Tensor, copy: bool = False) -> Tensor:
-        """What `head` gives -> logits. copy: never share its memory."""
+        """The output of `head` -> logits. copy: never share memory with `raw`."""
         logits = raw[:, : self.vocab_size].to(torch.float32, copy=copy)
         return logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
 
     def head_rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The LM head's rows of some ids, the final norm's weight in them: weight [n, hidden_size], bias [n] or None.
+        """The LM head's rows of some ids, with the final norm folded in: weight [n, hidden_size], bias [n] or None.
 
-        Of a row with a root mean square of 1 they give what `logits` gives. Raises ModelError for a quantised head and
-        for capped logits.
+        Applied to a row with a root mean square of 1, they give the row's logits. Raises ModelError for a quantised
+        head and for capped logits.
         """
         if self._cap is not None:
             raise ModelError("early exits do not support a model that caps its logits: run it without them")
         if not is_plain(self._head):
             raise ModelError(
-                "rows of a quantised LM head cannot be picked: load the model with its head whole"
+                "rows of a quantised LM head cannot be selected: load the model with an unquantised head"
             )
         weight = self._head.weight.index_select(0, ids) * self._final_norm
         return weight, None if self._head.bias is None else self._head.bias.index_select(0, ids)
@@ -263,7 +273,7 @@ class DecoderRunner:
     def _attend(
         self, index: int, projected: Projected, segments: Sequence[Segment], sights: Sequence[Any]
     ) -> Tensor:
-        """Each segment's rows by themselves: [rows, heads * dim]."""
+        """Attention of each segment's rows over its own cache: [rows, heads * dim]."""
         query, key, value = projected
         if len(segments) == 1:
             return self._attend_segment(index, query, key, value, segments[0], sights[0])
@@ -281,7 +291,7 @@ class DecoderRunner:
 
     @torch.inference_mode()
     def try_out(self) -> None:
-        """A pass of one row and one of a few, so that what is compiled is compiled; ModelError where it cannot be."""
+        """Run a pass of one row and one of three rows, to trigger compilation. Raises ModelError if that fails."""
         cache = self.new_cache(4)
         try:
             for past, rows in ((0, 1), (1, 3)):
@@ -303,7 +313,7 @@ class DecoderRunner:
         return self.attention.attend(query, keys, values, sight)
 
     def _by_rope(self, rotary: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """The factors of each kind of layers."""
+        """The rotary factors of each kind of layer."""
         if len(self.ropes) < 2:
             return [rotary]
         cos, sin = (torch.split(part, self.head_dim, -1) for part in rotary)
@@ -326,17 +336,17 @@ class DecoderRunner:
         kinds = self.ropes or (None,)
         found = [self._rotary(reference, where, *(() if kind is None else (kind,))) for kind in kinds]
         cos = [cos[0] for cos, _ in found]
-        # rotate_half(x) * sin == roll(x) * sin with the first half of sin negated: one operation less a layer.
+        # rotate_half(x) * sin == roll(x) * sin with the first half of sin negated: one operation less per layer.
         half = self.head_dim // 2
         sin = [torch.cat([-sin[0][:, :half], sin[0][:, half:]], -1) for _, sin in found]
         return torch.cat(cos, -1)[:, None].contiguous(), torch.cat(sin, -1)[:, None].contiguous()
 
 
 class WholeRunner:
-    """Has the interface of a DecoderRunner where something else computes whole forwards: rows are ids [rows, 1] before
-    one and logits [rows, vocab] behind it. There are no layers to look at: no exits, splits and observers.
+    """The interface of a DecoderRunner for engines that compute whole forward passes. Input rows are ids [rows, 1],
+    output rows are logits [rows, vocab]. Layers are not accessible: no exits, splits or observers.
 
-    what: runs the forwards, for errors. Sizes as of a DecoderRunner; kv_itemsize: bytes of a number in the cache.
+    what: name of the engine, for errors. Sizes as in DecoderRunner. kv_itemsize: bytes per number in the KV cache.
     """
 
     sees_layers = False
@@ -357,15 +367,15 @@ class WholeRunner:
 
     @property
     def kv_bytes_a_token(self) -> int:
-        """What one token takes in a cache of all layers."""
+        """KV cache bytes per token, over all layers."""
         return int(self.layer_count * 2 * self.kv_heads * self.head_dim * self.kv_itemsize)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """ids int64 [rows] -> [rows, 1]: they are looked up elsewhere."""
+        """ids int64 [rows] -> [rows, 1]: the engine embeds them."""
         return ids[:, None]
 
     def rotary(self, segments: Sequence[Segment]) -> None:
-        """Nothing: positions are worked in elsewhere."""
+        """None: the engine handles positions."""
 
     def forward(
         self,
@@ -375,9 +385,9 @@ class WholeRunner:
         observer: LayerObserver | None = None,
         layers: range | None = None,
     ) -> Tensor:
-        """The rows of all segments, one after another -> logits [rows, vocab]. Nothing can observe the layers.
+        """The rows of all segments, concatenated -> logits [rows, vocab]. `observer` and `layers` are ignored.
 
-        Raises ModelError where there is no room; the sessions hold what they held.
+        Raises ModelError if there is no room; the sessions are then unchanged.
         """
         self.passes += 1
         paced = self.pacer.begin(hidden.shape[0]) if self.pacer is not None else None
@@ -389,15 +399,15 @@ class WholeRunner:
         return logits
 
     def compute(self, hidden: Tensor, segments: Sequence[Any]) -> list[Tensor]:
-        """As `forward`, in parts that are logits of rows one after another; a subclass has it."""
+        """As `forward`, as a list of logits in row order; implemented by subclasses."""
         raise NotImplementedError
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, vocab_size], real vocabulary only."""
+        """Logits float32 [rows, vocab_size], without padding tokens."""
         return hidden[:, : self.vocab_size].float()
 
     def head_rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Refused: what stands before the LM head is not seen here."""
+        """Raises ModelError: the input of the LM head is not accessible."""
         raise ModelError(f"a model that runs on {self.what} has no exits")
 
 
@@ -407,10 +417,10 @@ def _in_blocks(layer: Layer) -> Layer:
 
 
 def _vocabulary_head(lm_head: Any, vocab_size: int) -> tuple[Callable[[Tensor], Tensor], bool]:
-    """The head's product with rows [n, hidden_size], and whether it takes and gives float32.
+    """The head's product for rows [n, hidden_size], and whether it takes and returns float32.
 
-    In half precision logits rounded to 8 or 11 bits would be equal where tokens are not: so they are worked out in
-    float32. On a CPU from a copy of the weights; elsewhere the product of halves has a float32 result.
+    In half precision, logits rounded to 8 or 11 bits would tie for different tokens, so they are computed in float32.
+    On a CPU a float32 copy of the weights is used; elsewhere the half-precision product has a float32 result.
     """
     if not is_plain(lm_head):
         head: Callable[[Tensor], Tensor] = lm_head

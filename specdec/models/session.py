@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model session: the KV cache of one sequence on a loaded model, its positions, and how it moves back and forth. A
-cursor keeps a session in step with an answer.
+"""A model session: the KV cache and positions of one sequence on a loaded model, with extension and rollback. A cursor
+keeps a session in step with an answer.
 
-Several sessions live on one loaded model without touching each other: every position a pass needs is computed from the
-session's own numbers. A session holds a committed chain of tokens and, for a while, a tree of speculative ones.
+Several sessions on one model are independent, because every position is computed from the session's own state. A
+session holds a committed chain of tokens and, temporarily, a tree of speculative ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_LIMIT = 1 << 30
 
 
 class SessionModel(Protocol):
-    """What a session needs of the model that it runs on; a LoadedModel has it."""
+    """The part of a model that a session needs; implemented by LoadedModel."""
 
     runner: DecoderRunner
     vocab_size: int
@@ -41,31 +41,32 @@ class SessionModel(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         ...
 
     def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
-        """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders."""
+        """Embeddings [n, hidden_size] of a prompt, with image features in place of placeholders."""
         ...
 
     def grammar_soon(self, text: str) -> Soon[AnyGrammar]:
-        """A grammar compiled for the model's vocabulary, or a future of it."""
+        """Compile a grammar for the model's vocabulary; may return a future."""
         ...
 
 
 class ModelSession:
-    """One sequence on a loaded model. Not thread-safe; made by `LoadedModel.new_session()`.
+    """One sequence on a loaded model. Not thread-safe. Created by `LoadedModel.new_session()`.
 
-    tree: the speculative tokens behind the committed ones; for others to read only. layers: those it holds keys and
-    values of; None: all of the model's. most_tokens: what it is expected to hold at most; the cache is made larger only
-    where it must be. at_once: make the cache as large as that from the beginning, so that it need not be copied when it
-    grows.
+    Attributes:
+        tree: The speculative tokens after the committed ones; read-only for callers.
+        layers: The layers whose keys and values it holds; None: all layers.
+        most_tokens: Expected largest number of tokens; the cache grows beyond it only if necessary.
+        at_once: Allocate the cache for `most_tokens` from the beginning, so that it is never copied to grow.
     """
 
     takes_embeddings = True
 
     def __init__(self, model: SessionModel, layers: range | None = None) -> None:
-        """layers: those whose keys and values the session holds; all of them unless it is a part of a split."""
+        """layers: the layers whose keys and values the session holds; None: all (no layer split)."""
         self.model = model
         self.runner: DecoderRunner = model.runner
         self.layers = layers
@@ -80,12 +81,12 @@ class ModelSession:
 
     @property
     def branches_left(self) -> int:
-        """How many more branches its tree may have."""
+        """How many more branches the tree may have."""
         return NO_LIMIT
 
     @property
     def most_branches(self) -> int:
-        """How many branches a tree may have that others have no say in."""
+        """How many branches a tree may have regardless of other sessions."""
         return NO_LIMIT
 
     @property
@@ -102,14 +103,20 @@ class ModelSession:
         prefix: KnownPrefix | None = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
-        """Start the sequence with a prompt; returns the logits float32 [vocab_size] after its last token.
+        """Start the sequence with a prompt, replacing whatever the session held.
 
-        Whatever the session held before is forgotten. Raises ModelError when the prompt exceeds the context.
+        Args:
+            encoded: The prompt.
+            observer: Called after each layer; does not see rows that `prefix` supplies.
+            hidden: The prompt's embeddings [n, hidden_size], if computed already.
+            prefix: Source of cached keys and values.
+            kept: How many of the prompt's first tokens the session holds already, at most all but the last.
 
-        hidden: the prompt's embeddings [n, hidden_size], where they are there already. kept: the session holds this
-        many of the prompt's first tokens already, short of its last.
+        Returns:
+            Logits float32 [vocab_size] after the prompt's last token.
 
-        prefix: keys and values that need not be worked out; an observer would not see those rows.
+        Raises:
+            ModelError: The prompt exceeds the context.
         """
         self.start(encoded, kept)
         if hidden is None:
@@ -125,9 +132,9 @@ class ModelSession:
         return logits[0]
 
     def start(self, encoded: EncodedPrompt, kept: int = 0) -> None:
-        """Forget everything behind the first `kept` tokens; a prompt that begins with them comes next.
+        """Keep only the first `kept` tokens, and prepare for a prompt that begins with them.
 
-        Raises ModelError where the session holds fewer.
+        Raises ModelError if the session holds fewer.
         """
         self.rollback(kept)
         self._delta = encoded.delta
@@ -135,18 +142,18 @@ class ModelSession:
         self._reserve(encoded.ids.shape[0])
 
     def evict(self) -> None:
-        """Forget everything and give the cache back."""
+        """Drop everything and free the cache."""
         self._length = 0
         self._clear_tree()
         self._cache = None
 
     @property
     def kv_bytes(self) -> int:
-        """What the cache takes."""
+        """Bytes of the cache."""
         return 0 if self._cache is None else self._cache.numel() * self._cache.element_size()
 
     def prompt_input(self, encoded: EncodedPrompt) -> Tensor:
-        """What goes into the session's layers for a prompt: [n, hidden_size]."""
+        """The input of the session's layers for a prompt: [n, hidden_size]."""
         return self.model.embed_prompt(encoded)
 
     def extension(
@@ -156,7 +163,7 @@ class ModelSession:
         last_only: bool = False,
         observer: LayerObserver | None = None,
     ) -> Extension:
-        """What has to go into a forward to append these ids."""
+        """The Extension that appends these ids."""
         tree = None if parents is None else tuple(parents)
         return Extension(self, tuple(ids), tree, last_only, observer=observer)
 
@@ -171,18 +178,17 @@ class ModelSession:
     ) -> Tensor:
         """Append nodes to the session's speculative tree; returns logits [len(ids), vocab_size].
 
-        parents[i] is the tree index of node i's parent (nodes count from the first extend_tree call on), or
-        -1 for the last committed token; a parent must come before its child. End with keep_path or
-        rollback.
+        parents[i] is the tree index of node i's parent, or -1 for the last committed token; tree indices count from the
+        first extend_tree call on. A parent must come before its child. Finish the tree with keep_path or rollback.
         """
         return extend_many([self.extension(ids, parents, observer=observer)])[0]
 
     @torch.inference_mode()
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
-        """Commit the tree nodes `nodes` (a path from the root, in order) and forget the rest of the tree.
+        """Commit the tree nodes `nodes` (a path from the root, in order) and drop the rest of the tree.
 
-        below: nodes behind the end of that path that stay as the tree, renumbered 0, 1, ... in this order; each one's
-        parent is that end or stands before it. Raises ModelError for nodes that are none of this.
+        below: descendants of the path's end to keep as the tree, renumbered 0, 1, ... in this order. The parent of each
+        must be the path's end or precede it. Raises ModelError for other nodes.
         """
         tree, end = self.tree, ROOT
         for node in nodes:
@@ -195,7 +201,7 @@ class ModelSession:
         for node in below:
             if not 0 <= node < len(tree) or tree.parents[node] not in seen:
                 raise ModelError(
-                    f"tree node {node} does not go on behind the path or its parent comes after it"
+                    f"tree node {node} is not below the path, or its parent comes after it"
                 )
             seen.add(node)
         kept = [*nodes, *below]
@@ -206,17 +212,17 @@ class ModelSession:
         self._tree_sight = self._tree_sight[list(below)][:, list(below)]
 
     def in_order(self, nodes: Sequence[int]) -> int:
-        """How many nodes of this path from the root a cache may keep whose later rows must stand behind them."""
+        """How many nodes of this path may be kept, for caches in which later rows must lie after earlier ones."""
         return len(nodes)
 
     def _move_up(self, kept: Sequence[int]) -> None:
-        """Let the rows of these tree nodes follow the committed tokens in the cache."""
+        """Move the rows of these tree nodes directly after the committed tokens in the cache."""
         assert self._cache is not None
         source = torch.tensor([self._length + node for node in kept], device=self._cache.device)
         self._cache[:, :, :, self._length : self._length + len(kept)] = self._cache.index_select(3, source)
 
     def rollback(self, n_tokens_kept: int) -> None:
-        """Forget everything after the first `n_tokens_kept` committed tokens, and any speculative tree."""
+        """Drop everything after the first `n_tokens_kept` committed tokens, and any token tree."""
         if not 0 <= n_tokens_kept <= self._length:
             raise ModelError(f"cannot roll back to {n_tokens_kept} tokens: the session holds {self._length}")
         self._length = n_tokens_kept
@@ -241,7 +247,7 @@ class ModelSession:
             return
         layers = None if self.layers is None else len(self.layers)
         if self.at_once and not capacity:
-            roomy = self.most_tokens + _GROWTH  # and branches
+            roomy = self.most_tokens + _GROWTH  # with room for branches
         else:
             roomy = min(max(2 * capacity, needed + _GROWTH), self.most_tokens)
         grown = self.runner.new_cache(min(self.runner.context_limit, max(needed, roomy)), layers)
@@ -251,9 +257,9 @@ class ModelSession:
         self._cache = grown
 
     def room_for(self, extension: Extension) -> Segment:
-        """Where an extension's rows go; nothing but room in the cache changes.
+        """Reserve room for an extension; returns where its rows go. The session's tokens do not change.
 
-        Raises ModelError where the session cannot be extended so.
+        Raises ModelError if the session cannot be extended in this way.
         """
         parents, held = extension.parents, len(self.tree)
         if parents is None and held:
@@ -287,7 +293,7 @@ class ModelSession:
         return Segment(self._cache, self._length + held, len(parents), sight[held:], tuple(depths), at)
 
     def hold(self, extension: Extension) -> None:
-        """Count in what a forward has written into the cache."""
+        """Record the tokens that a forward pass has added to the cache."""
         if extension.parents is None:
             self._length += extension.rows + extension.more
             return
@@ -297,14 +303,14 @@ class ModelSession:
 
 
 def grow_sight(sight: Tensor, parents: Sequence[int]) -> Tensor:
-    """Which tree nodes see which: bool [n, n], True for a node's ancestors and itself -> the same with more nodes.
+    """Extend a tree mask by new nodes. sight: bool [n, n], True for each node's ancestors and itself.
 
     parents: tree indices of the new nodes' parents, -1 for the root; a parent comes before its child.
     """
     held = sight.shape[0]
     grown = np.zeros(
         (held + len(parents), held + len(parents)), dtype=np.bool_
-    )  # quicker, row by row, than a tensor
+    )  # faster than a tensor for row-wise access
     grown[:held, :held] = sight.numpy()
     for node, parent in enumerate(parents, start=held):
         if parent >= 0:
@@ -314,26 +320,25 @@ def grow_sight(sight: Tensor, parents: Sequence[int]) -> Tensor:
 
 
 class WholeSession(ModelSession):
-    """On a WholeRunner: the keys and values are held elsewhere."""
+    """A session on a WholeRunner, whose engine holds the keys and values."""
 
     def _reserve(self, needed: int) -> None:
         self._check_room(needed)
 
     def _move_up(self, kept: Sequence[int]) -> None:
-        """Nothing to move: whatever holds them is cut back to what is said next."""
+        """Does nothing: the engine crops its cache to the next sequence."""
 
 
 class SessionCursor:
-    """Keeps one model session in step with an answer that grows and is sometimes taken back.
+    """Keeps one model session in step with an answer that grows and is sometimes rolled back.
 
-    It compares what the session has been fed with what the answer is now, rolls back to where they part, and feeds the
-    rest, so that nothing is ever fed twice or left out. Edge and cloud use the same one, and its logits are adjusted by
-    what was said before (specdec.sampling.choice), so that they are on both sides. Answer positions count from 0 at the
-    first token after the prompt. session: for others to look at, and to say what it is to hold.
+    It compares the tokens that were fed with the present answer, rolls back to the common prefix, and feeds the rest,
+    so that nothing is fed twice or left out. Edge and cloud both use it, so both sides adjust logits by the preceding
+    tokens in the same way (specdec.sampling.choice). Answer positions count from 0 at the first token after the prompt.
     """
 
     def __init__(self, session: ModelSession, options: GenerationOptions | None = None) -> None:
-        """options: what the logits are adjusted by; without them they are the model's own."""
+        """options: adjustments of the logits; None: none."""
         self.session = session
         self._options = options or GenerationOptions()
         self._adjuster: Adjuster | None = None
@@ -349,11 +354,11 @@ class SessionCursor:
 
     @property
     def evicted(self) -> bool:
-        """Whether the cache was given back: the prompt has to be fed again before anything else."""
+        """Whether the cache was freed, so that the prompt must be fed again first."""
         return self._prompt_row is None
 
     def evict(self) -> None:
-        """Give the cache back."""
+        """Free the cache."""
         self.session.evict()
         self._prompt_row = None
         self._fed = []
@@ -361,14 +366,14 @@ class SessionCursor:
 
     @property
     def prompt_length(self) -> int:
-        """Tokens of the prompt as this model expands it."""
+        """Length of the prompt as expanded for this model."""
         return self._prompt_length
 
     @planned
     def prefill(self, prepared: Prepared, observer: LayerObserver | None = None) -> Plan[Tensor]:
         """Feed the prompt; returns logits [vocab] of answer position 0.
 
-        Raises ModelError for a prompt or a logit bias that the model cannot take, OptionsError for a grammar.
+        Raises ModelError for an unusable prompt or logit bias, OptionsError for an unusable grammar.
         """
         model = self.session.model
         encoded = prepared.encoded
@@ -401,7 +406,7 @@ class SessionCursor:
 
     @planned
     def choices(self, answer: Sequence[int], most: int) -> Plan[Choices]:
-        """See `Adjuster.choices`; none where a tree takes more forwards than it has rows."""
+        """See `Adjuster.choices`; none if the engine needs several forward passes for a tree."""
         assert self._adjuster is not None, "prefill first"
         most = most if self.session.runner.sees_layers else 0
         return (yield from settled(self._adjuster.choices(answer, most)))
@@ -412,8 +417,7 @@ class SessionCursor:
     ) -> Plan[Tensor]:
         """Logits [len(draft) + 1, vocab] of the answer positions len(answer) .. len(answer) + len(draft).
 
-        Feeds in one pass what the cache lacks of answer + draft. Row i is what the model says after
-        answer + draft[:i].
+        Feeds the part of answer + draft that the cache lacks in one pass. Row i follows answer + draft[:i].
         """
         assert self._adjuster is not None, "prefill first"
         asked = self._adjuster.ask_chain(answer, draft)
@@ -441,7 +445,7 @@ class SessionCursor:
 
     @property
     def runs(self) -> bool:
-        """Whether `run` may be asked: rows are not adjusted, and tokens may go in that nothing has read."""
+        """Whether `run` may be used: logits are not adjusted, and tokens can be fed without being read by the host."""
         asked = self._adjuster is not None and self._adjuster.active
         return not asked and self.session.takes_embeddings and self.session.runner.sees_layers
 
@@ -454,12 +458,20 @@ class SessionCursor:
         banned: Sequence[int] | None = None,
         chances: bool = False,
     ) -> Plan[tuple[list[int], list[float]]]:
-        """The `count` tokens that follow an answer when each is picked after the one before; read once, at the end.
+        """Predict `count` tokens after an answer, one by one, and read them once at the end.
 
-        pick: from logits [1, vocab] and an answer position to the id int64 [1], on the device. What is read while the
-        device works would make it wait. banned: ids that `pick` never takes, where it is otherwise the session's
-        Chooser; the run may then be one launch. None: it is something else. chances: the model's probability of each
-        token comes with them where it is one launch; else no chances come, and `pick` sees every row.
+        Args:
+            answer: The answer so far.
+            count: How many tokens.
+            pick: Picks from logits [1, vocab] at an answer position; returns the id int64 [1] on the device. It must
+                not read from the device, which would stall it.
+            banned: Ids that `pick` never returns, if it is otherwise the session's Chooser; the run may then be a
+                single launch. None: `pick` is something else.
+            chances: Also return the model's probability of each token, if the run is a single launch.
+
+        Returns:
+            (ids, chances). chances is empty unless requested and the run was a single launch; otherwise `pick` has seen
+            every row.
         """
         session = self.session
         static = session.runner.static
@@ -483,7 +495,7 @@ class SessionCursor:
                 picked.append(pick(row, len(answer) + len(picked)))
             ids = torch.cat(picked).tolist()
             self._fed.extend(ids[:-1])
-        finally:  # of what was broken off no caller knows the ids
+        finally:  # after an error, drop tokens whose ids were never read
             session.rollback(self._prompt_length + len(self._fed))
         return ids, []
 
@@ -495,10 +507,11 @@ class SessionCursor:
         parents: Sequence[int],
         observer: LayerObserver | None = None,
     ) -> Plan[Tensor]:
-        """Logits [len(ids) + 1, vocab] after the answer alone and after every node of a tree that follows it.
+        """Logits [len(ids) + 1, vocab] after the answer alone and after every node of a tree that follows it, in one
+        pass.
 
-        parents: node indices, -1 for children of the answer's end. One pass. The tree stays in the cache:
-        where a later answer goes along one of its paths, that path is not fed again.
+        parents: node indices, -1 for children of the answer's end. The tree stays in the cache: if a later answer
+        follows one of its paths, that path is not fed again.
         """
         assert self._prompt_row is not None and self._adjuster is not None, "prefill first"
         pending = list(answer[self._sync(list(answer), len(answer)) :])
@@ -519,9 +532,7 @@ class SessionCursor:
 
     @planned
     def grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Plan[Tensor]:
-        """Logits [len(ids), vocab] after more nodes of the tree of the last tree_rows call, numbered on from
-        it.
-        """
+        """Logits [len(ids), vocab] after more nodes of the last tree_rows call's tree; numbering continues from it."""
         assert self._adjuster is not None, "prefill first"
         shifted = [parent + self._tree_offset for parent in parents]
         logits: Tensor = yield self.session.extension(ids, shifted)
@@ -530,10 +541,10 @@ class SessionCursor:
         return self._adjuster.nodes(logits, self._fed, tree.ids, tree.parents, (yield from settled(asked)))
 
     def reroot(self, answer: Sequence[int]) -> dict[int, int] | None:
-        """Move the root of the tree to the end of `answer`, which goes along one of its paths; what grew behind stays.
+        """Move the root of the tree to the end of `answer`, if the answer follows one of its paths. Descendants stay.
 
-        Returns where the nodes that stay are now, by the numbers they had for grow_tree; None, and nothing happens,
-        where the answer leaves the tree.
+        Returns the new number of each remaining node by its old number for grow_tree. If the answer leaves the tree,
+        returns None and changes nothing.
         """
         path = self._path_along(answer)
         if path is None or len(self._fed) + len(path) != len(answer):
@@ -544,31 +555,30 @@ class SessionCursor:
         return moved
 
     def _path_along(self, sequence: Sequence[int]) -> list[int] | None:
-        """The tree nodes that the sequence goes along, as far as it does; None where it left the cache before them."""
+        """The tree nodes on the sequence's path, as far as it follows the tree; None if it deviates before the tree."""
         fed = len(self._fed)
         if list(sequence[:fed]) != self._fed:
             return None
         return self.session.tree.along(sequence[fed:])
 
     def settle(self, sequence: Sequence[int]) -> None:
-        """Keep the path of the tree that the sequence goes along, forget the rest. Asking for rows does so, too."""
+        """Commit the tree path that the sequence follows, and drop the rest. Requests for rows do this, too."""
         if len(self.session.tree):
             path = self._path_along(sequence) or []
             self._keep(path[: self.session.in_order(path)])
 
     def _keep(self, path: Sequence[int], below: Sequence[int] = ()) -> None:
-        """Join a path of the tree to what is fed; `below` stays as the tree."""
+        """Commit a path of the tree; `below` stays as the tree."""
         ids = self.session.tree.ids
         self._fed.extend(ids[node] for node in path)
         self.session.keep_path(path, below)
         self._tree_offset = 0
 
     def _sync(self, sequence: list[int], answer_length: int) -> int:
-        """Roll back to the common prefix, short of the row before the first wanted; returns its length."""
+        """Roll back to the common prefix, but before the last answer token; returns the prefix length."""
         self.settle(sequence)
         common = common_length(self._fed, sequence)
-        # The logits after the last answer token are wanted, so that token must be fed now (again, if it was
-        # before).
+        # The logits after the last answer token are needed, so that token must be fed now, even if it was fed before.
         common = min(common, max(answer_length - 1, 0))
         if common < len(self._fed):
             self.session.rollback(self._prompt_length + common)

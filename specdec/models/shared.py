@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts that store only their own layers: embeddings, LM head and tokenizer are those of the target, read from its
-folder whenever the draft is loaded.
+"""Drafts that store only their own layers: embeddings, LM head and tokenizer are read from the target's folder whenever
+the draft is loaded.
 
-A small draft is mostly embeddings: of three layers beside SmolLM2's, 57 of 78 MB. A folder that shares has no such
-tensors and a FILE that names the target and says what the shared tensors must be. Loading never takes anything else for
-them: a target that is missing or another one is a ModelError of one line. What the verifier runs makes no difference: a
-draft that learns from a fine-tuned target goes on sharing with the target that it was made with.
+A small draft consists mostly of embeddings: for three layers with SmolLM2's embeddings, 57 of 78 MB. The folder of such
+a draft lacks these tensors and has a FILE with the target's name and the digests of the shared tensors. Loading accepts
+no other tensors: a missing or different target is a ModelError. The verifier's target does not matter: a draft trained
+on a fine-tuned target continues to share with the target it was created with.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
 class SharedMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What FILE says. target: a name in `models_folder`, a folder (a relative one lies beside the draft's), or a
-    hub id. sha256: by its name, of each shared tensor (see `digest`).
+    """The content of FILE. target: a name in `models_folder`, a folder (relative to the draft's parent folder), or a
+    hub id. sha256: digest of each shared tensor by name (see `digest`).
     """
 
     target: str
@@ -40,7 +40,7 @@ class SharedMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Shared:
-    """What the draft in `folder` shares with the target in `target`."""
+    """The tensors that the draft in `folder` shares with the target in `target`."""
 
     folder: Path
     target: Path
@@ -48,9 +48,7 @@ class Shared:
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """The file of the target that holds each shared tensor, by name, once all are what the draft was made with.
-        Raises ModelError.
-        """
+        """The target's file for each shared tensor, by name. Raises ModelError unless all digests match."""
         found = {name: self.target / _file_of(self.target, name) for name in self.about.sha256}
         for name, file in found.items():
             if digest(_read(file, name)) != self.about.sha256[name]:
@@ -62,7 +60,7 @@ class Shared:
 
     @property
     def fits(self) -> bool:
-        """Whether the target is the one that the draft was made with, as far as they share."""
+        """Whether the target's shared tensors are those that the draft was created with."""
         try:
             return bool(self.files)
         except ModelError:
@@ -74,7 +72,8 @@ class Shared:
 
 
 def shared_of(folder: str | Path) -> Shared | None:
-    """What the draft in a folder shares; None for what stores everything itself. Raises ModelError without a target."""
+    """What the draft in a folder shares; None if it stores all its weights. Raises ModelError if the target is missing.
+    """
     place = Path(folder)
     if not (place / FILE).is_file():
         return None
@@ -95,7 +94,7 @@ def shared_of(folder: str | Path) -> Shared | None:
 
 
 def tokenizer_folder(name: str | Path) -> str:
-    """The folder or hub id whose tokenizer a model uses: its own, or its target's where that is shared."""
+    """The folder or hub id of a model's tokenizer: its own, or its target's if the tokenizer is shared."""
     if (Path(name) / "tokenizer.json").is_file():
         return str(name)
     shared = shared_of(name)
@@ -103,8 +102,9 @@ def tokenizer_folder(name: str | Path) -> str:
 
 
 def share(folder: Path, target: str, names: Iterable[str]) -> None:
-    """Write FILE into a draft's folder that lacks the tensors called `names`, which are those of the target, a
-    folder or hub id. Raises ModelError where the target does not hold them.
+    """Write FILE into the folder of a draft that lacks the tensors `names` because it shares them.
+
+    target: the target's folder or hub id. Raises ModelError if the target lacks one of the tensors.
     """
     place = _hub_folder(target) or Path(target)
     sha256 = {name: digest(_read(place / _file_of(place, name), name)) for name in sorted(names)}
@@ -116,12 +116,12 @@ def share(folder: Path, target: str, names: Iterable[str]) -> None:
 
 
 def digest(tensor: Tensor) -> str:
-    """SHA-256 of a tensor's numbers in float32: the same in whatever type they are stored exactly."""
+    """SHA-256 of a tensor's values in float32; equal for all number types that store the values exactly."""
     return hashlib.sha256(tensor.to(torch.float32).contiguous().numpy().data).hexdigest()
 
 
 def _places(folder: Path, target: str) -> list[Path]:
-    """Folders in which the target may lie, the likeliest first."""
+    """Folders that may hold the target, the likeliest first."""
     if Path(target).is_absolute():
         return [Path(target)]
     places = [folder.resolve().parent / target, models_folder().resolve() / target]
@@ -130,7 +130,7 @@ def _places(folder: Path, target: str) -> list[Path]:
 
 
 def _hub_folder(target: str) -> Path | None:
-    """Where the library keeps a hub model that it has loaded before; None for what it has not."""
+    """The library's cache folder of a hub model; None if it is not cached."""
     if target.count("/") != 1 or Path(target).is_dir():
         return None
     from huggingface_hub import try_to_load_from_cache
@@ -144,7 +144,7 @@ def _hub_folder(target: str) -> Path | None:
 
 
 def _file_of(target: Path, name: str) -> str:
-    """The weight file that holds a tensor."""
+    """Name of the weight file that holds a tensor."""
     index = target / _INDEX
     if not index.is_file():
         return _WEIGHTS

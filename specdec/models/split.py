@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model split between two places: the first layers here, the others there, hidden states in between.
+"""Layer split: the first layers run on the edge, the others in the cloud, with hidden states sent in between.
 
-FrontPart runs on the edge; BackSession stands in for a whole model session in the cloud, where the hidden states of
-what it is fed were handed in before.
+FrontPart runs on the edge. BackSession replaces a complete model session in the cloud; hidden states of its input are
+handed in beforehand.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from specdec.models.session import ModelSession
 
 
 class FrontPart:
-    """The first layers of a model, following one answer."""
+    """The first layers of a model, for one answer."""
 
     def __init__(self, model: LoadedModel, layers: int = 0) -> None:
-        """layers: how many; 0 takes a quarter. Raises OptionsError unless some are left for the other side."""
+        """layers: how many; 0: a quarter. Raises OptionsError unless some layers are left for the other side."""
         self._model = model
         self.layers = layers or max(1, model.runner.layer_count // 4)
         check_front_layers(self.layers, model)
@@ -32,7 +32,7 @@ class FrontPart:
 
     @torch.inference_mode()
     def prefill(self, prompt: Prompt, history: Sequence[int]) -> bytes:
-        """Start with a prompt and what was said before; returns their hidden states as they travel.
+        """Start with a prompt and earlier answer tokens; returns their hidden states as bytes for the wire.
 
         Raises ModelError for a prompt that the model cannot take.
         """
@@ -43,7 +43,7 @@ class FrontPart:
 
     @torch.inference_mode()
     def extend(self, ids: Sequence[int]) -> bytes:
-        """Append ids; returns their hidden states as they travel."""
+        """Append ids; returns their hidden states as bytes for the wire."""
         runner = self._model.runner
         hidden = runner.embed(torch.tensor(list(ids), device=runner.device))
         return _to_bytes(self._forward(hidden))
@@ -53,7 +53,7 @@ class FrontPart:
 
 
 class BackSession(ModelSession):
-    """The layers behind a FrontPart's, with the interface of a whole session; chains only."""
+    """The layers after a FrontPart's, with the interface of a complete session; chains only."""
 
     takes_embeddings = False
 
@@ -64,7 +64,7 @@ class BackSession(ModelSession):
         self._waiting = torch.empty(0, model.runner.hidden_size, dtype=model.dtype, device=model.device)
 
     def hand_in(self, data: bytes, rows: int) -> None:
-        """Hidden states of the next `rows` tokens that will be fed. Raises ProtocolError for anything else."""
+        """Take hidden states of the next `rows` tokens to be fed. Raises ProtocolError for invalid data."""
         runner = self.runner
         expected = rows * runner.hidden_size * self._waiting.element_size()
         if len(data) != expected:
@@ -75,11 +75,11 @@ class BackSession(ModelSession):
         raw = torch.frombuffer(bytearray(data), dtype=self._waiting.dtype)
         hidden = raw.view(rows, runner.hidden_size).to(runner.device)
         if not bool(torch.isfinite(hidden).all()):
-            raise ProtocolError("hidden states are NaN or infinite: the edge's layers or the link broke them")
+            raise ProtocolError("hidden states are NaN or infinite: they were corrupted by the edge or the link")
         self._waiting = torch.cat([self._waiting, hidden])
 
     def prompt_input(self, encoded: EncodedPrompt) -> Tensor:
-        """Those that were handed in."""
+        """The hidden states that were handed in."""
         return self._handed_in(encoded.ids.shape[0])
 
     def extension(
@@ -97,13 +97,13 @@ class BackSession(ModelSession):
 
     def _handed_in(self, rows: int) -> Tensor:
         if self._waiting.shape[0] < rows:
-            raise ProtocolError(f"hidden states of {rows} tokens are needed, {self._waiting.shape[0]} came")
+            raise ProtocolError(f"hidden states of {rows} tokens are needed, but {self._waiting.shape[0]} arrived")
         hidden, self._waiting = self._waiting[:rows], self._waiting[rows:]
         return hidden
 
 
 def check_front_layers(layers: int, model: LoadedModel) -> None:
-    """Raise OptionsError unless the model has more layers than that, and they can be run by themselves."""
+    """Raise OptionsError unless the model has more than `layers` layers and can run them separately."""
     if not model.runner.sees_layers:
         raise OptionsError(
             f"{model.name} runs on transformers' own forward pass, which cannot be split: use another method"
@@ -116,5 +116,5 @@ def check_front_layers(layers: int, model: LoadedModel) -> None:
 
 
 def _to_bytes(hidden: Tensor) -> bytes:
-    """Rows one after another, in their own number type: what the other side computes with is what was computed."""
+    """Rows in order and in their own number type, so that the other side continues with identical values."""
     return hidden.contiguous().cpu().view(torch.uint8).numpy().tobytes()

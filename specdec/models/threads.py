@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many of torch's CPU threads a model is worth."""
+"""Chooses the number of torch's CPU threads for a model."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ _SMALL_MODEL_PARAMETERS = 100_000_000
 
 
 def is_small(model: LoadedModel) -> bool:
-    """Whether an operation takes no longer than its overhead: a small model on a CPU."""
+    """Whether the model is so small, on a CPU, that its operations take no longer than their overhead."""
     return model.device.type == "cpu" and model.parameter_count < _SMALL_MODEL_PARAMETERS
 
 
 def set_threads(threads: int, model: LoadedModel) -> None:
-    """Set torch's CPU threads: as configured, or one where the model is so small that more only get in each other's
-    way: on a machine with other work, an answer takes ten times as long while one waits for another in every
-    operation.
+    """Set torch's CPU threads: the configured number, or 1 for a small model. With more threads and other load on the
+    machine, a small model's threads wait for one another in every operation, and an answer takes ten times as long.
     """
     if threads:
         torch.set_num_threads(threads)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures before any model sees them: their size by the header alone, and decoding within bounds."""
+"""Pictures independent of models: sizes from the header alone, and decoding within bounds."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture from its bytes: decoded to RGB, the right way up, and resized as a model wants it. Needs no torch."""
+"""Decodes a picture from bytes: to RGB, upright, and resized for a model. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specdec.errors import ModelError
 from specdec.pictures.sizes import FORMATS, check_scans, orientation_of, smart_resize, stored_size, within
 
 MAX_IMAGE_PIXELS = 64_000_000
-"""Refuse to decode anything larger: a small file can describe a huge picture."""
+"""Larger pictures are refused: a small file can describe a huge picture."""
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -21,11 +21,11 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What puts a stored picture the right way up, by its EXIF orientation."""
+"""The transformation that makes a stored picture upright, by EXIF orientation."""
 
 
 def open_picture(data: bytes, factor: int, least: int, most: int) -> Image.Image:
-    """A picture decoded to RGB and resized: as `smart_resize` sizes it, or with factor 0 to at most `most` pixels.
+    """Decode a picture to RGB and resize it: as `smart_resize`, or with factor 0 to at most `most` pixels.
 
     Raises ModelError.
     """
@@ -35,7 +35,7 @@ def open_picture(data: bytes, factor: int, least: int, most: int) -> Image.Image
 
 
 def size_opened(width: int, height: int, factor: int, least: int, most: int) -> tuple[int, int]:
-    """(width, height) of what `open_picture` makes of a picture of this size. Raises ModelError."""
+    """(width, height) of the result of `open_picture` for a picture of this size. Raises ModelError."""
     if not factor:
         return within(width, height, most)
     try:
@@ -46,7 +46,7 @@ def size_opened(width: int, height: int, factor: int, least: int, most: int) -> 
 
 
 def decode_image(data: bytes) -> Image.Image:
-    """Decode one image to RGB, the right way up. Raises ModelError for one that is corrupt, unknown, or too large."""
+    """Decode one image to upright RGB. Raises ModelError if it is corrupt, too large, or of an unknown format."""
     width, height = stored_size(data)
     check_scans(data, width * height)
     if width * height > MAX_IMAGE_PIXELS:
@@ -55,13 +55,13 @@ def decode_image(data: bytes) -> Image.Image:
         )
     try:
         image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
-        if image.size != (width, height):  # two headers, and bounds that were checked on the other one
-            raise ModelError("the image states two different sizes: save it anew as a JPEG or PNG")
+        if image.size != (width, height):  # two headers, and the bounds were checked on the other one
+            raise ModelError("the image states two different sizes: save it again as a JPEG or PNG")
         image.load()
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ModelError(f"the image cannot be decoded ({len(data)} bytes): send a JPEG or PNG") from error
     if image.mode in ("RGBA", "LA") or "transparency" in image.info:
-        # What qwen-vl-utils does with transparency: onto white.
+        # As in qwen-vl-utils, transparency is blended onto white.
         image = image.convert("RGBA")
         background = Image.new("RGB", image.size, (255, 255, 255))
         background.paste(image, mask=image.split()[3])

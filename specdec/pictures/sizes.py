@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a picture is, by its header alone, and how much of a context it takes: no pixels are decoded here.
+"""The size of a picture from its header alone, and the tokens it takes; no pixels are decoded here.
 
-A camera held upright writes a picture on its side and says so in the header (EXIF orientation). Sizes are those of the
-picture as it is meant to be seen, like with the library's `load_image`.
+A camera held upright stores a picture on its side and notes that in the header (EXIF orientation). Sizes here are those
+of the upright picture, as with the library's `load_image`.
 
-The size that a picture gets before it is cut into patches is Qwen2-VL's own rule.
+The size of a picture before it is cut into patches follows Qwen2-VL's rule.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from typing import Literal
 from specdec.errors import ModelError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
-"""Formats of pictures that are read, by PIL's names; nothing else is even tried."""
+"""Supported picture formats, by PIL's names; others are not tried."""
 
 _ON_THEIR_SIDE = frozenset({5, 6, 7, 8})
-"""Orientations of pictures whose width is stored as their height."""
+"""Orientations that swap width and height."""
 _APP1 = 0xE1
 _XMP_IN_JPEG = b"http://ns.adobe.com/xap/1.0/\0"
 _XMP_ORIENTATION = re.compile(rb'tiff:Orientation(="|>)([0-9])')
 _MOST_EXIF = 1 << 20
-"""Bytes of EXIF or XMP that are looked at."""
+"""Most bytes of EXIF or XMP to read."""
 _MOST_CHUNKS = 1 << 14
-"""Of a PNG, whose EXIF may stand behind the picture."""
+"""Most chunks of a PNG to read; its EXIF may come after the picture."""
 _STEEPEST = 200
 _MOST_SEGMENTS = 512
-"""Parts of a file before its picture. Others have a few dozen; a file of millions of empty ones would take seconds."""
+"""Most parts of a file before its picture. Normal files have a few dozen; millions of empty ones would take seconds."""
 
 
 _MOST_SCANS = 32
 _MOST_DRAWN = 200_000_000
-"""Pixels of all scans of a JPEG. Encoders make about ten scans; with more, a small picture may still be drawn."""
+"""Most pixels of all scans of a JPEG together, if it has more than _MOST_SCANS scans. Encoders write about ten."""
 
 
 @dataclass(frozen=True)
 class PictureRules:
-    """How a model sizes pictures. factor: pixels that one token is wide and high. least, most: pixels of a picture
-    after resizing.
+    """How a model resizes pictures. factor: width and height of one token in pixels. least, most: bounds on a picture's
+    pixels after resizing.
     """
 
     factor: int
@@ -51,9 +51,9 @@ class PictureRules:
     most: int
 
     def tokens(self, width: int, height: int) -> int:
-        """How many tokens a picture takes. Raises ModelError for one that cannot be resized."""
+        """How many tokens a picture takes. Raises ModelError if it cannot be resized."""
         try:
-            for _ in range(2):  # resized once as it comes in and once more by the processor
+            for _ in range(2):  # resized once when opened and once more by the processor
                 height, width = smart_resize(height, width, self.factor, self.least, self.most)
         except ValueError as error:
             raise ModelError(f"the image cannot be resized: {error}") from error
@@ -61,7 +61,7 @@ class PictureRules:
 
 
 def picture_size(data: bytes) -> tuple[int, int]:
-    """(width, height) in pixels of an encoded picture the right way up, by its header.
+    """(width, height) in pixels of an encoded picture when upright, from its header.
 
     Raises ModelError as `stored_size`.
     """
@@ -70,9 +70,9 @@ def picture_size(data: bytes) -> tuple[int, int]:
 
 
 def stored_size(data: bytes) -> tuple[int, int]:
-    """(width, height) in pixels of an encoded picture as it is stored, by its header.
+    """(width, height) in pixels of an encoded picture as stored, from its header.
 
-    Raises ModelError for what is none of FORMATS, is cut off before its size is stated, or has no pixels.
+    Raises ModelError for an unsupported format, a header that is cut off before the size, or a picture without pixels.
     """
     size = None
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -94,7 +94,7 @@ def total_pixels(images: Sequence[bytes]) -> int:
 
 
 def orientation_of(data: bytes) -> int:
-    """EXIF's number of how a stored picture has to be turned, 1 to 8; 1 where it need not be, or nothing says so."""
+    """The EXIF orientation of a stored picture, 1 to 8; 1 if it is upright or has none."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         notes = _notes_of_png(data)
     elif data.startswith(b"\xff\xd8\xff"):
@@ -111,20 +111,20 @@ def orientation_of(data: bytes) -> int:
 
 
 def _exif_orientation(exif: bytes) -> int | None:
-    """The orientation in a block of EXIF; None where it has none, or is broken."""
+    """The orientation in a block of EXIF; None if it is missing or the block is broken."""
     from PIL import ExifTags, Image
 
     tags = Image.Exif()
     try:
         tags.load(exif[:_MOST_EXIF])
         found = tags.get(ExifTags.Base.Orientation)
-    except Exception:  # the library raises what it likes at broken blocks; a picture may be seen without them
+    except Exception:  # the library raises various errors for broken blocks; the picture may still be usable
         return None
     return found if isinstance(found, int) else None
 
 
 def _notes_of_jpeg(data: bytes) -> tuple[bytes, bytes]:
-    """EXIF and XMP, empty where there is none."""
+    """EXIF and XMP blocks; empty if missing."""
     exif = xmp = b""
     for kind, part in _segments_of_jpeg(data):
         if kind != _APP1:
@@ -181,7 +181,7 @@ def _inflated(packed: bytes) -> bytes:
 
 
 def _unhexed(text: bytes) -> bytes:
-    """As ImageMagick writes a block into a text: a name, a length, and lines of hexadecimal digits."""
+    """Decode a block that ImageMagick wrote as text: a name, a length, and lines of hexadecimal digits."""
     try:
         return bytes.fromhex("".join(text.decode("latin-1").split("\n")[3:]))
     except ValueError:
@@ -201,7 +201,7 @@ def _size_of_png(data: bytes) -> tuple[int, int] | None:
 
 
 def _segments_of_jpeg(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and content of each part before the picture itself; nothing of a file with too many of them."""
+    """Marker and content of each part before the picture itself; none for a file with too many parts."""
     found: list[tuple[int, bytes]] = []
     at = 2
     for _ in range(_MOST_SEGMENTS):
@@ -249,9 +249,9 @@ def _size_of_bmp(data: bytes) -> tuple[int, int] | None:
 
 
 def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """(height, width) in multiples of `factor` with about the same aspect ratio and a number of pixels in between.
+    """(height, width) in multiples of `factor`, with about the same aspect ratio and min_pixels to max_pixels pixels.
 
-    Raises ValueError for a strip more than 200 times as long as it is wide.
+    Raises ValueError for an aspect ratio above 200.
     """
     steepness = max(height, width) / min(height, width)
     if steepness > _STEEPEST:
@@ -269,7 +269,7 @@ def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixe
 
 
 def within(width: int, height: int, most: int) -> tuple[int, int]:
-    """(width, height) with about the same aspect ratio and no more pixels."""
+    """(width, height) scaled down to at most `most` pixels, with about the same aspect ratio."""
     if width * height <= most:
         return width, height
     shrink = math.sqrt(most / (width * height))
@@ -277,11 +277,11 @@ def within(width: int, height: int, most: int) -> tuple[int, int]:
 
 
 def check_scans(data: bytes, pixels: int) -> None:
-    """Raise ModelError for a JPEG that draws its picture over and over: each scan may take as long as a whole picture,
-    however few bytes it has.
+    """Raise ModelError for a JPEG with very many scans: each may take as long as decoding a whole picture, however few
+    bytes it has.
     """
     if not data.startswith(b"\xff\xd8\xff"):
         return
-    scans = data.count(b"\xff\xda")  # within a scan 0xFF stands before 0x00 or a restart marker
+    scans = data.count(b"\xff\xda")  # within a scan, 0xFF is followed by 0x00 or a restart marker
     if scans > _MOST_SCANS and scans * pixels > _MOST_DRAWN:
-        raise ModelError(f"the image has {scans} scans: save it anew as a baseline JPEG")
+        raise ModelError(f"the image has {scans} scans: save it again as a baseline JPEG")

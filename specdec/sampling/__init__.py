@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sampling: from logits to tokens, as pure functions over tensors.
 
-Logits processors -> distributions; greedy choice; rejection sampling (accept, recover, bonus); and shared
-noise, which lets both sides pick the same token without sending probabilities. Nothing in here holds a random
-state. Everything is imported when it is first asked for, and torch with it.
+Logits processors, greedy choice, rejection sampling (accept, recover, bonus), and shared noise, which lets both sides
+pick the same token without sending probabilities. Nothing here holds random state. Names, and torch with them, are
+imported at first use.
 """
 
 from importlib import import_module

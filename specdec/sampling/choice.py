@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From logits to a token where both sides must agree: an Adjuster, then a Chooser.
+"""From logits to tokens on which both sides must agree: an Adjuster, then a Chooser.
 
 A Chooser picks greedily at temperature 0 and with shared noise above it. It is a pure function of (options, logits,
-position); equal inputs give equal tokens wherever it runs. An Adjuster applies before what depends on what was said:
-logit bias, repetition penalty, minimum length, a grammar; and before all of them what makes a draft as weak as it was
-asked to be (specdec.sampling.disturbed). What becomes of a row is a pure function of the ids before it: there is no
-state to roll back, and two sides that agree on the ids agree on the adjustment.
+position), so equal inputs give equal tokens wherever it runs. Before it, an Adjuster applies everything that depends on
+preceding tokens: logit bias, repetition penalty, minimum length and grammar; and first of all the noise that emulates a
+weaker draft model (specdec.sampling.disturbed). An adjustment is a pure function of the ids before a row. So there is
+no state to roll back, and two sides that agree on the ids agree on the adjustment.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from specdec.sampling.processors import LARGE, NEVER, cut_scores, cut_to_few, pr
 
 
 class GreedyPicks:
-    """Greedy picks of all rows of a forward, made on the device beside the logits, and read from it once.
+    """Greedy picks of all rows of a pass, computed on the device together with the logits and read once.
 
-    found: int64 [2, rows]: the picks, and whether a row is of numbers.
+    found: int64 [2, rows]: the picks, and whether a row is finite.
     """
 
     def __init__(self, found: Tensor) -> None:
@@ -40,7 +40,7 @@ class GreedyPicks:
         self._read: list[list[int]] | None = None
 
     def attach(self, logits: Tensor, start: int) -> None:
-        """Let `choose` and `is_sound` know that these logits are those of the rows from `start` on."""
+        """Attach the picks to logits of the rows from `start` on, for `choose` and `is_sound`."""
         logits.greedy_picks = (self, start)  # type: ignore[attr-defined]
 
     def read(self) -> list[list[int]]:
@@ -51,23 +51,24 @@ class GreedyPicks:
 
 
 def is_sound(logits: Tensor) -> bool | None:
-    """Whether the last row is of numbers, where a forward has found that out (NaNs propagate); None: it has not."""
+    """Whether the last row is finite, if the forward pass has determined that (NaNs propagate); None: unknown."""
     picks: tuple[GreedyPicks, int] | None = getattr(logits, "greedy_picks", None)
     return None if picks is None else bool(picks[0].read()[1][picks[1] + logits.shape[0] - 1])
 
 
 def chances_of(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """The model's probability of one token a row, float32 [rows] where the logits are; before anything is cut.
+    """The model's probability of one token per row, before any cut: float32 [rows] on the logits' device.
 
-    logits: float [rows, vocab]. tokens: int64 [rows]. At temperature 0 as at 1: greedy decoding has no distribution.
+    logits: float [rows, vocab]. tokens: int64 [rows]. Temperature 0 counts as 1, since greedy decoding has no
+    distribution.
     """
     scores = logits if temperature in (0.0, 1.0) else logits / temperature
     return (scores.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(-1)).exp()
 
 
 def chance_on_cpu(logits: Tensor, token: int, temperature: float) -> float:
-    """The same of one row [1, vocab] on a CPU, where each tensor operation costs as much as a row of 10,000 logits: one
-    kernel finds the largest, sums and divides.
+    """As `chances_of`, for one row [1, vocab] on a CPU. There each tensor operation costs as much as 10,000 logits, so
+    this uses a single softmax kernel.
     """
     scores = logits if temperature in (0.0, 1.0) else logits / temperature
     return scores.softmax(1)[0, token].item()
@@ -75,10 +76,10 @@ def chance_on_cpu(logits: Tensor, token: int, temperature: float) -> float:
 
 def likeliest_on_cpu(logits: Tensor) -> tuple[int, float]:
     """The likeliest token of one row [1, vocab] on a CPU, and its `chances_of` at temperature 0. Of tokens that are
-    equally likely in float32 it is the first.
+    equally likely in float32, the first is taken.
 
-    One kernel reads the row, and it is one that attention has just used: behind a forward pass a call costs mostly
-    what it takes to fetch its code.
+    Uses only the softmax kernel, which attention has just used: after a forward pass, the cost of a call is mostly that
+    of loading the kernel's code.
     """
     chances = logits.softmax(1).numpy()[0]
     token = int(chances.argmax())
@@ -87,39 +88,38 @@ def likeliest_on_cpu(logits: Tensor) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class Chooser:
-    """Picks one token a row. Deterministic: the randomness of sampling is all in options.seed."""
+    """Picks one token per row. Deterministic: all randomness comes from options.seed."""
 
     options: GenerationOptions
 
     def choose(self, logits: Tensor, first_position: int) -> list[int]:
-        """logits float [rows, vocab] of the answer positions first_position, +1, ... -> one id a row."""
+        """Logits float [rows, vocab] of the answer positions first_position, +1, ... -> one id per row."""
         picks: tuple[GreedyPicks, int] | None = getattr(logits, "greedy_picks", None)
         if picks is not None and self.options.temperature == 0.0:
             return picks[0].read()[0][picks[1] : picks[1] + logits.shape[0]]
         return self.pick(logits, first_position).tolist()
 
     def choose_at(self, logits: Tensor, positions: Tensor) -> list[int]:
-        """The same for any answer positions int64 [rows], as the nodes of a tree need it."""
+        """As `choose`, for arbitrary answer positions int64 [rows], as in a tree."""
         return self.choose(logits, 0) if self.options.temperature == 0.0 else self.pick_at(logits, positions).tolist()
 
     def pick(self, logits: Tensor, first_position: int) -> Tensor:
-        """Like `choose`, but the ids int64 [rows] stay on the device: no thread waits for them."""
+        """As `choose`, but the ids int64 [rows] stay on the device, without a wait."""
         if self.options.temperature == 0.0:
             return logits.argmax(dim=-1)
         positions = torch.arange(first_position, first_position + logits.shape[0], device=logits.device)
         return self.pick_at(logits, positions)
 
     def pick_at(self, logits: Tensor, positions: Tensor) -> Tensor:
-        """Like `choose_at`, the ids int64 [rows] on the device."""
+        """As `choose_at`, but the ids int64 [rows] stay on the device."""
         if self.options.temperature == 0.0:
             return logits.argmax(dim=-1)
-        if logits.device.type == "cpu" and logits.shape[-1] >= LARGE:  # row by row it stays in the processor's cache
+        if logits.device.type == "cpu" and logits.shape[-1] >= LARGE:  # row by row, data stays in the CPU cache
             return torch.cat([self._pick_row(row, at) for row, at in zip(logits, positions[:, None], strict=True)])
         scores = cut_scores(logits, self.options)
         k = self.options.top_k
-        if 0 < k < scores.shape[-1] // 4 and scores.device.type == "cpu":  # elsewhere asking costs more than it saves
-            # Only the support needs noise; ties at the k-th score may make it larger than k, hence the margin
-            # test.
+        if 0 < k < scores.shape[-1] // 4 and scores.device.type == "cpu":  # elsewhere the check costs too much
+            # Only the support needs noise. Ties at the k-th score may make it larger than k, hence the check of k + 1.
             best, tokens = torch.topk(scores, k + 1, dim=-1)
             if bool(torch.isinf(best[:, -1]).all()):
                 noisy = best.double() + gumbel_noise(self.options.seed, positions[:, None], tokens)
@@ -127,7 +127,7 @@ class Chooser:
         return noisy_argmax(scores, self.options.seed, positions)
 
     def _pick_row(self, row: Tensor, position: Tensor) -> Tensor:
-        """The same of one large row [vocab] on a CPU; position and what is picked int64 [1]."""
+        """As `pick_at`, for one large row [vocab] on a CPU; position and result are int64 [1]."""
         few = cut_to_few(row, self.options)
         if few is None:
             return noisy_argmax(cut_scores(row[None], self.options), self.options.seed, position)
@@ -136,11 +136,9 @@ class Chooser:
         return tokens[noisy.argmax()][None]
 
     def log_scores(self, logits: Tensor, positions: Tensor) -> Tensor:
-        """How likely each token is to be picked, as log-probabilities float [rows, vocab] to rank candidates
-        by.
+        """Log-probabilities float [rows, vocab] of each token to be picked, for ranking candidates.
 
-        Greedy: the model's own log-probabilities. With shared noise the noise is known, so they are taken
-        after it.
+        Greedy: the model's log-probabilities. With shared noise the noise is known, so it is included.
         """
         if self.options.temperature == 0.0:
             return torch.log_softmax(logits, dim=-1)
@@ -152,12 +150,12 @@ class Chooser:
 
 T = TypeVar("T")
 Soon: TypeAlias = T | Future[T]
-"""What is worked out elsewhere (specdec.isolation) comes as a future."""
+"""A value, or a future if it is computed in a worker (specdec.isolation)."""
 Masks = Future[Mask] | None
 
 
 class FollowerProtocol(Protocol):
-    """One in a worker."""
+    """A grammar follower in a worker."""
 
     def masks(self, answer: Sequence[int], tails: Sequence[Sequence[int]]) -> Future[Mask]:
         """As FollowedGrammar.masks."""
@@ -181,19 +179,19 @@ class AnyGrammar(Protocol):
         ...
 
     def follow(self) -> Any:
-        """For one answer: a FollowedGrammar, or an IsolatedFollower."""
+        """A follower for one answer: a FollowedGrammar or an IsolatedFollower."""
         ...
 
     def check_room(self, most: int) -> None:
-        """Raise OptionsError where no answer of this many tokens follows it."""
+        """Raise OptionsError if the grammar allows no answer of at most `most` tokens."""
         ...
 
 
 class Adjuster:
-    """Adjusts raw logits of one answer. Where nothing is asked for (`active` False) rows come back untouched.
+    """Adjusts raw logits of one answer. Without any adjustment (`active` is False) rows are returned unchanged.
 
-    Adjustments come before temperature and the cuts of `processors.py`, in the order of Hugging Face `generate`, and
-    count at temperature 0 as well.
+    Adjustments are applied before temperature and the cuts of `processors.py`, in the order of Hugging Face `generate`,
+    at temperature 0 as well.
     """
 
     def __init__(
@@ -206,12 +204,21 @@ class Adjuster:
         grammar: AnyGrammar | None = None,
         disturbance: Disturbance | None = None,
     ) -> None:
-        """prompt_ids: at least one; the repetition penalty counts them like the answer's. Only WHICH ids occur
-        matters, so it is the same whether an image's placeholder stands there once or expanded. grammar: the one
-        that options.grammar names, compiled. disturbance: of a model that drafts; it comes first.
+        """Create the adjuster of one answer.
 
-        Raises ModelError for a bias on an id outside the vocabulary, OptionsError for a grammar that no answer of this
-        many tokens follows.
+        Args:
+            options: The answer's options.
+            prompt_ids: At least one id; the repetition penalty includes them. Only the set of ids matters, so image
+                placeholders may be expanded or not.
+            eos_ids: Ids that end an answer.
+            vocab_size: Size of the vocabulary.
+            device: Device of the logits.
+            grammar: `options.grammar`, compiled.
+            disturbance: Noise of an emulated draft model; applied first.
+
+        Raises:
+            ModelError: A bias names an id outside the vocabulary.
+            OptionsError: The grammar allows no answer within max_new_tokens.
         """
         outside = [token for token, _ in options.logit_bias if token >= vocab_size]
         if outside:
@@ -230,18 +237,18 @@ class Adjuster:
 
     @property
     def active(self) -> bool:
-        """False where every row would come back as it is."""
+        """False if every row would be returned unchanged."""
         asked = self._penalty != 1.0 or self._min_new_tokens > 0 or self._biased.numel() > 0
         return asked or self._grammar is not None or self._disturbed is not None
 
     def forced(self, answer: Sequence[int], most: int) -> Soon[list[int]]:
-        """The tokens that must follow an answer because its grammar allows no others, at most this many: an end is the
-        last of them. None without a grammar. Raises ModelError where the answer does not follow it.
+        """The tokens that the grammar forces after an answer, at most `most`; an EOS is the last of them. Empty without
+        a grammar. Raises ModelError if the answer does not follow the grammar.
         """
         return [] if self._grammar is None else self._grammar.forced(answer, most)
 
     def choices(self, answer: Sequence[int], most: int) -> Soon[Choices]:
-        """What may follow an answer where its grammar leaves few choices, at most this many nodes; none without one."""
+        """Possible continuations of an answer if the grammar leaves few, in at most `most` nodes; empty without one."""
         if self._grammar is None:
             return Choices(TokenTree())
         if isinstance(self._grammar, FollowedGrammar):
@@ -249,13 +256,13 @@ class Adjuster:
         return self._grammar.choices(answer, most)
 
     def ask_chain(self, answer: Sequence[int], draft: Sequence[int] = ()) -> Masks:
-        """Have what the grammar allows worked out elsewhere, where that is done: `chain` takes what comes of it. To be
-        called before the forward that rows come from.
+        """Start computing the grammar's masks in a worker, if grammars run there; pass the result to `chain`. Call
+        before the forward pass that yields the rows.
         """
         return self._ask(answer, _chain_tails(draft))
 
     def ask_nodes(self, answer: Sequence[int], ids: Sequence[int], parents: Sequence[int], rows: int) -> Masks:
-        """The same for the last `rows` of a tree's: `nodes` takes what comes of it."""
+        """As `ask_chain`, for the last `rows` rows of a tree; pass the result to `nodes`."""
         if self._grammar is None or isinstance(self._grammar, FollowedGrammar):
             return None
         return self._ask(answer, _paths(ids, parents)[-rows:])
@@ -263,7 +270,7 @@ class Adjuster:
     def chain(
         self, rows: Tensor, answer: Sequence[int], draft: Sequence[int] = (), masks: Mask | None = None
     ) -> Tensor:
-        """rows float [len(draft) + 1, vocab], row i of what follows answer + draft[:i] -> float32, adjusted."""
+        """Adjust rows float [len(draft) + 1, vocab], of which row i follows answer + draft[:i] -> float32."""
         if not self.active:
             return rows
         return self._adjust(rows, answer, _chain_tails(draft), masks)
@@ -276,7 +283,7 @@ class Adjuster:
         parents: Sequence[int],
         masks: Mask | None = None,
     ) -> Tensor:
-        """The same for a tree: rows [n, vocab] of the last n of (the answer alone, node 0, node 1, ...).
+        """As `chain`, for a tree: rows [n, vocab] for the last n of (the answer alone, node 0, node 1, ...).
 
         parents: node indices, -1 for children of the answer's end; a parent comes before its child.
         """
@@ -293,8 +300,8 @@ class Adjuster:
     def _adjust(
         self, rows: Tensor, answer: Sequence[int], tails: Sequence[Sequence[int]], masks: Mask | None
     ) -> Tensor:
-        """Row i follows answer + tails[i]. masks: what the grammar allows there, where that is known already."""
-        scores = rows.float()[:]  # a tensor of its own: what a forward has attached to its logits is no longer so
+        """Row i follows answer + tails[i]. masks: the grammar's masks, if computed already."""
+        scores = rows.float()[:]  # a new tensor, without the greedy picks attached to the raw logits
         if self._disturbed is not None:
             scores = self._disturbed.rows(scores, answer, tails)
         if self._biased.numel():
@@ -307,17 +314,17 @@ class Adjuster:
         if len(answer) < self._min_new_tokens:
             too_short = np.array([len(answer) + len(tail) < self._min_new_tokens for tail in tails])
             if masks is not None:
-                too_short &= ~only(masks, self._eos_ids)  # what is complete ends, however short it is
+                too_short &= ~only(masks, self._eos_ids)  # a complete answer ends even if it is too short
             no_end = torch.from_numpy(too_short).to(scores.device)[:, None]
             ends = scores.index_select(1, self._eos).masked_fill(no_end, NEVER)
             scores = scores.index_copy(1, self._eos, ends)
         return scores if masks is None else forbid(scores, masks)
 
     def _penalise(self, scores: Tensor, seen: Set[int], tails: Sequence[Sequence[int]]) -> Tensor:
-        """Make ids less likely that were seen before a row: positive logits divided, negative ones multiplied."""
+        """Penalise ids that occurred before a row: divide positive logits, multiply negative ones."""
         common = torch.tensor(sorted(seen), device=scores.device).expand(scores.shape[0], -1)
         width = max(len(tail) for tail in tails)
-        filler = next(iter(seen))  # an id may stand there twice: its score is read and written as one
+        filler = next(iter(seen))  # duplicate ids are harmless: they get the same score
         own = [[*tail, *[filler] * (width - len(tail))] for tail in tails]
         ids = torch.cat([common, torch.tensor(own, dtype=torch.long, device=scores.device)], dim=1)
         before = scores.gather(1, ids)
@@ -330,7 +337,7 @@ def _chain_tails(draft: Sequence[int]) -> list[Sequence[int]]:
 
 
 def _paths(ids: Sequence[int], parents: Sequence[int]) -> list[Sequence[int]]:
-    """What leads to the answer's end, and to each node behind it."""
+    """The token paths to the answer's end and to each node after it."""
     paths: list[Sequence[int]] = [()]
     for token, parent in zip(ids, parents, strict=True):
         paths.append((*paths[parent + 1], token))
@@ -338,5 +345,5 @@ def _paths(ids: Sequence[int], parents: Sequence[int]) -> list[Sequence[int]]:
 
 
 def forbid(scores: Tensor, masks: Mask) -> Tensor:
-    """scores float [n, vocab] with -inf where masks [n, vocab] say no."""
+    """scores float [n, vocab] with -inf where masks [n, vocab] are False."""
     return scores.masked_fill(torch.from_numpy(~masks).to(scores.device), float("-inf"))

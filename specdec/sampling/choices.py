@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may follow an answer where its grammar leaves few choices: a draft that takes no draft model.
+"""Continuations of an answer whose grammar leaves few choices: a draft without a draft model.
 
-Between two choices a grammar forces what is said, so that a handful of tokens are all the ways on for several steps.
-They go through the target as one tree, and one forward makes all the choices that would have taken one each.
+Between two choices the grammar forces the tokens, so a small tree covers all continuations for several steps. The
+target verifies it in one forward pass, which makes all choices that would otherwise take one pass each.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from specdec.sampling.grammar import FollowedGrammar, Grammar, GrammarState
 
 MOST_NODES = 32
 _MOST_ALLOWED = 64
-"""More tokens than these are not a choice between few things."""
+"""With more allowed tokens than this, a place is no choice between few options."""
 _FEWEST, _MOST_OPTIONS = 2, 6
 _MOST_LEVELS = 4
 
 
 @dataclass(frozen=True)
 class Choices:
-    """tree: the ways to further choices behind the first one. sizes: how many of its nodes lead to the first 1, 2, ...
-    of these.
+    """Continuations up to further choices. tree: their tokens. sizes: how many of its nodes cover the first 1, 2, ...
+    levels of choices.
     """
 
     tree: TokenTree
     sizes: tuple[int, ...] = ()
 
     def worth(self, price_s: Callable[[int], float | None]) -> int:
-        """How many of the nodes to send, 0 for none. price_s: seconds of a forward over n rows, None: unknown; then
-        rows are taken to be free.
+        """How many of the nodes to send; 0: none. price_s: seconds of a pass over n rows; None: unknown, rows then
+        count as free.
 
-        The first choice is made anyway. Each further one that is made with it saves a forward of one row.
+        The first choice is made in any case. Each further choice made in the same pass saves a pass of one row.
         """
         alone_s = price_s(1)
         if alone_s is None:
@@ -50,20 +50,20 @@ class Choices:
 
 
 def choices_along(followed: FollowedGrammar, answer: Sequence[int], most: int) -> Choices:
-    """The ways on from an answer that follows a grammar; none for one that does not."""
+    """The continuations of an answer; empty if the answer does not follow the grammar."""
     place = followed.place(answer)
     return Choices(TokenTree()) if place is None else choices_after(followed.grammar, place, most)
 
 
 def choices_after(grammar: Grammar, place: GrammarState, most: int = MOST_NODES) -> Choices:
-    """The ways on from a place, at most this many nodes; none where more than a few tokens may come, or an end.
+    """The continuations from a grammar state, in at most `most` nodes; empty if many tokens, or an EOS, may come next.
 
-    Of options of which one is the beginning of another, the longer one is taken: the usual spelling. A way without
-    another choice is left out: what comes there is forced.
+    If one option's text is a prefix of another's, the longer one is taken, which is the usual tokenization. Branches
+    without a further choice are left out, because their tokens are forced.
     """
     tree = TokenTree()
     sizes: list[int] = []
-    _, begun, first = _next_choice(grammar, place)  # nothing is forced there: that stands in the answer already
+    _, begun, first = _next_choice(grammar, place)  # forced tokens are in the answer already
     frontier = [(ROOT, begun, first)]
     for _ in range(_MOST_LEVELS):
         grown: list[tuple[int, GrammarState, list[int]]] = []
@@ -85,12 +85,12 @@ def choices_after(grammar: Grammar, place: GrammarState, most: int = MOST_NODES)
 
 
 def _next_choice(grammar: Grammar, place: GrammarState) -> tuple[list[int], GrammarState, list[int]]:
-    """What is forced, where that leads, and the few options there; no options where there are none or many."""
+    """The forced tokens, the state after them, and the few options there; no options if there are none or many."""
     run: list[int] = []
     while len(run) < MOST_NODES:
         try:
             allowed = np.flatnonzero(grammar.allowed(place)).tolist()
-        except ModelError:  # it leads nowhere, or is too much work: the answer need not come there
+        except ModelError:  # a dead end, or too much work; the answer need not get there
             return run, place, []
         if len(allowed) > _MOST_ALLOWED or not grammar.eos_ids.isdisjoint(allowed):
             break
@@ -107,7 +107,7 @@ def _next_choice(grammar: Grammar, place: GrammarState) -> tuple[list[int], Gram
 
 
 def _longest(tokens: Sequence[int], spelling: Callable[[int], bytes]) -> list[int]:
-    """Those that are not the beginning of another one."""
+    """The tokens whose text is not a prefix of another token's text."""
     spelled = {token: spelling(token) for token in tokens}
     return [
         token

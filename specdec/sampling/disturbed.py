@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulated acceptance: the logits of a model that drafts, disturbed by noise that the ids before a row decide.
+"""Emulated acceptance: deterministic noise on the logits of a draft model.
 
-A target that drafts for itself is always right. Noise on its logits makes it wrong about as a weaker model is: where
-two tokens are nearly equal often, where one is sure hardly ever. What is added to a row is a pure function of
-(seed, every id before the row): the same prefix is always disturbed in the same way, in a chain, in a tree, in a batch,
-for a guess or for a draft in flight, on either side of a link. Nothing that is verified ever depends on it.
+A target that drafts for itself is always right. With noise on its logits it errs like a weaker model: often where two
+tokens are nearly equal, hardly ever where one is certain. The noise of a row is a pure function of the seed and all ids
+before the row. So one prefix always gets the same noise: in a chain, a tree or a batch, and on either side of a link.
+Verified tokens never depend on it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from specdec.errors import OptionsError
 
 MOST_STRENGTH = 1e4
 _POOL = 1 << 21
-"""Different windows of noise; a row takes the one that its prefix names, so that noise costs no more than adding it."""
+"""Number of windows into a pool of noise. A row uses the window that its prefix selects, so noise costs one addition.
+"""
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """How much the logits of a draft are disturbed. strength: standard deviation of the noise, in units of logits."""
+    """Noise on a draft model's logits. strength: its standard deviation, in units of logits."""
 
     strength: float
     seed: int = 0
@@ -41,7 +42,7 @@ class Disturbance:
 
     @classmethod
     def read(cls, text: str) -> Disturbance | None:
-        """ "1.25:7" as str() writes it: strength and seed; None for "". Raises OptionsError for anything else."""
+        """Parse strength and seed, like "1.25:7" from str(); None for "". Raises OptionsError for anything else."""
         if not text:
             return None
         strength, _, seed = text.partition(":")
@@ -54,12 +55,12 @@ class Disturbance:
         return f"{self.strength!r}:{self.seed}"
 
     def after(self, prompt_ids: Sequence[int]) -> Disturbed:
-        """The disturbance of one answer. prompt_ids: of its prompt as the model expands it."""
+        """The noise of one answer. prompt_ids: its prompt as expanded for the model."""
         return Disturbed(self, prompt_ids)
 
 
 class Disturbed:
-    """Disturbs the rows of one answer."""
+    """Adds noise to the rows of one answer."""
 
     def __init__(self, disturbance: Disturbance, prompt_ids: Sequence[int]) -> None:
         self._disturbance = disturbance
@@ -67,7 +68,7 @@ class Disturbed:
         self._prompt = hashlib.blake2b(_bytes(prompt_ids), digest_size=8, key=seed)
 
     def rows(self, scores: Tensor, answer: Sequence[int], tails: Sequence[Sequence[int]]) -> Tensor:
-        """scores float [rows, vocab], row i of what follows answer + tails[i] -> float32 [rows, vocab], disturbed."""
+        """Add noise to scores float [rows, vocab], of which row i follows answer + tails[i] -> float32."""
         if not self._disturbance.strength:
             return scores
         return scores.float() + self._disturbance.strength * self.noise(scores, answer, tails)
@@ -82,7 +83,7 @@ class Disturbed:
 
 
 def _place(behind: hashlib.blake2b, tail: Sequence[int]) -> int:
-    """Which window a row takes: a hash of every id before it, and so of its position, too."""
+    """The window of a row: a hash of all ids before it, and so of its position, too."""
     prefix = behind.copy()
     prefix.update(_bytes(tail))
     return int.from_bytes(prefix.digest(), "little") % _POOL
@@ -94,6 +95,6 @@ def _bytes(ids: Sequence[int]) -> bytes:
 
 @lru_cache(maxsize=4)
 def _pool(seed: int, width: int, device: str) -> Tensor:
-    """Numbers of a counter-based generator, the same wherever they are made."""
+    """Numbers from a counter-based generator, equal on every machine."""
     numbers = np.random.Generator(np.random.Philox(key=seed)).standard_normal(_POOL + width, dtype=np.float32)
     return torch.from_numpy(numbers).to(device)

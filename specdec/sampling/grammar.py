@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grammars: which tokens may come next, as a pure function of the ids before them.
+"""Grammars: the allowed next tokens, as a pure function of the ids before them.
 
-A grammar is compiled once a vocabulary (llguidance) and followed without any state that would have to be rolled back:
-what may come after a sequence is kept for the last positions and worked out again for earlier ones. Where the text
-that must follow is known, only its own spelling by the tokenizer is allowed, so that most of it is *forced*: one
-token may come, and nothing has to ask a model for it.
+A grammar is compiled once per vocabulary (llguidance) and followed without state that would need a rollback: grammar
+states are cached for the last positions and recomputed for earlier ones. If the following text is fixed, only its
+canonical tokenization is allowed. Most of it is then *forced*: one token is allowed, and no model is needed for it.
 
-An answer that may begin with free text might never come to an end: a grammar may therefore have two parts, with a line
-`%%after N` between them. Behind N tokens an answer goes on as the second part says, as soon as the first lets that
-begin: not in the middle of a character of several tokens, for example.
+An answer that may begin with free text might never end. A grammar may therefore have two parts, separated by a line
+`%%after N`. After N tokens the answer continues with the second part, as soon as the first part allows it to begin: not
+in the middle of a character of several tokens, for example.
 """
 
 from __future__ import annotations
@@ -29,24 +28,23 @@ from specdec.errors import ModelError, OptionsError
 
 KEPT_GRAMMARS = 32
 KEPT_POSITIONS = 64
-"""Behind these an answer that is taken back is followed again from its beginning, 2 µs a token."""
+"""Positions whose states are cached. A rollback beyond them follows the answer again from its start, 2 µs per token."""
 _AFTER = re.compile(r"^%%after[ \t]+(\d{1,7})[ \t]*$", re.MULTILINE)
 MAX_FORCED = 64
-"""Tokens that are appended at once without asking a model; a reply has room for as many."""
+"""Most forced tokens that are appended at once; a reply has room for as many."""
 
 
 LOOKED_AT = 300
-"""Places in a grammar that are looked at for its shortest answer."""
+"""Most states to visit in search of a grammar's shortest answer."""
 
 Mask = np.ndarray[Any, Any]
-"""Which tokens are allowed: bool [vocab], or a row of them each."""
+"""Allowed tokens: bool [vocab] or [rows, vocab]."""
 
 
 @dataclass(frozen=True)
 class GrammarState:
-    """Where an answer of `length` tokens has come to. matcher: of the part that counts there; not to be changed.
-
-    second: that is the second part, or there is none.
+    """The state of an answer of `length` tokens. matcher: the active part's matcher; read-only. second: True if the
+    second part is active or there is none.
     """
 
     matcher: Any
@@ -55,7 +53,7 @@ class GrammarState:
 
 
 class Grammar:
-    """A compiled grammar of one vocabulary; shared by all answers."""
+    """A grammar compiled for one vocabulary; shared by all answers."""
 
     def __init__(
         self,
@@ -66,8 +64,8 @@ class Grammar:
         second: Any = None,
         spelling: Callable[[int], bytes] = lambda token: b"",
     ) -> None:
-        """first, second: matchers that have seen nothing; the second's turn comes after this many tokens. spelling: the
-        text of a token.
+        """first, second: fresh matchers of the two parts. after: tokens before the second part may begin. spelling: the
+        bytes of a token.
         """
         self.vocab_size = vocab_size
         self.spelling = spelling
@@ -76,18 +74,19 @@ class Grammar:
         self.start = self._arrive(GrammarState(first, 0, second is None))
 
     def follow(self) -> FollowedGrammar:
-        """For one answer."""
+        """A follower for one answer."""
         return FollowedGrammar(self)
 
     def next(self, place: GrammarState, token: int) -> GrammarState | None:
-        """Where one token more leads; None where it is not allowed."""
+        """The state after one more token; None if the token is not allowed."""
         following = place.matcher.deep_copy()
         if not following.consume_token(token):
             return None
         return self._arrive(GrammarState(following, place.length + 1, place.second))
 
     def allowed(self, place: GrammarState) -> Mask:
-        """What may come next. Raises ModelError where nothing may, or to know it takes more work than a grammar may."""
+        """The mask of allowed next tokens. Raises ModelError if none is allowed, or if computing it exceeds the limits.
+        """
         bits = np.frombuffer(place.matcher.compute_bitmask(), dtype=np.uint8)
         if place.matcher.is_error():
             raise ModelError(f"the grammar cannot be followed any further: {_first_line(place.matcher)}")
@@ -99,7 +98,7 @@ class Grammar:
         return allowed
 
     def _arrive(self, place: GrammarState) -> GrammarState:
-        """The second part, where its turn has come."""
+        """Switch to the second part if it is due and may begin."""
         if place.second or place.length < self._after or place.matcher.is_stopped():
             return place
         second = GrammarState(self._second.deep_copy(), place.length)
@@ -108,8 +107,8 @@ class Grammar:
 
     @cached_property
     def shortest(self) -> int:
-        """Tokens of the shortest answer, its end not included; of a grammar with very many places as many as were found
-        to be too few, and one more. Raises OptionsError where there is none.
+        """Length of the shortest answer without its EOS; a lower bound if the grammar has very many states. Raises
+        OptionsError if no answer exists.
         """
         reached, looked_at, length = [self.start], 0, 0
         while True:
@@ -118,7 +117,7 @@ class Grammar:
                 looked_at += 1
                 try:
                     ids = np.flatnonzero(self.allowed(place)).tolist()
-                except ModelError:  # it leads nowhere
+                except ModelError:  # a dead end
                     continue
                 if not self.eos_ids.isdisjoint(ids):
                     return length
@@ -126,15 +125,15 @@ class Grammar:
                     return length + 1
                 further += [found for token in ids if (found := self.next(place, token)) is not None]
             if not further:
-                raise OptionsError("no answer follows the grammar: no way through it comes to an end")
+                raise OptionsError("no answer follows the grammar: it has no path to an end")
             reached, length = further, length + 1
 
     def check_room(self, most: int) -> None:
-        """Raise OptionsError where no answer of this many tokens follows it."""
+        """Raise OptionsError if the grammar allows no answer of at most `most` tokens."""
         check_room(self.shortest, most)
 
     def longest(self, most: int = 50_000) -> int | None:
-        """Tokens of the longest answer, its end included; None where more than this many places would be looked at."""
+        """Length of the longest answer, EOS included; None if the search would visit more than `most` states."""
         waiting, longest, looked_at = [self.start], 0, 0
         while waiting:
             place = waiting.pop()
@@ -152,10 +151,10 @@ class Grammar:
 
 
 class Grammars:
-    """Compiles grammars for one tokenizer and keeps the last ones; for any threads."""
+    """Compiles grammars for one tokenizer, with a cache. Thread-safe."""
 
     def __init__(self, tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> None:
-        """tokenizer: a Hugging Face one that stands on the tokenizers library, or what `tokenizer_json` gives."""
+        """tokenizer: a fast Hugging Face tokenizer, or the result of `tokenizer_json`."""
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos_ids = frozenset(eos_ids)
@@ -164,19 +163,19 @@ class Grammars:
         self._lock = threading.Lock()
 
     def warm_up(self) -> None:
-        """Prepare the vocabulary, which takes a while. Raises ModelError where no grammar can be compiled for it."""
+        """Prepare the vocabulary, which takes a while. Raises ModelError if grammars cannot be compiled for it."""
         if self._vocabulary is None:
             self._vocabulary = _vocabulary(self._tokenizer, self._vocab_size, self._eos_ids)
 
     def compile_soon(self, text: str) -> Grammar:
-        """The same as `compile`; where that is done elsewhere (specdec.isolation), a future."""
+        """As `compile`. The counterpart in specdec.isolation returns a future."""
         return self.compile(text)
 
     def compile(self, text: str) -> Grammar:
-        """text: a grammar in llguidance's dialect of Lark, or two with a line `%%after N` between them.
+        """Compile a grammar in llguidance's dialect of Lark, or two separated by a line `%%after N`.
 
-        Raises OptionsError for one that is wrong or too large, and ModelError for a model without an end of the answer
-        or with a tokenizer that no grammar can be compiled for.
+        Raises OptionsError for an invalid or too large grammar, ModelError for a model without an EOS or with an
+        unsupported tokenizer.
         """
         with self._lock:
             known = self._known.pop(text, None)
@@ -223,19 +222,19 @@ class Grammars:
 
 
 class FollowedGrammar:
-    """What a grammar allows along one answer and its drafts."""
+    """Follows a grammar along one answer and its drafts."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
         self._ids: list[int] = []
-        self._places = [grammar.start]  # of the last lengths of _ids that were kept
+        self._places = [grammar.start]  # states of the last prefixes of _ids
 
     def masks(self, answer: Sequence[int], tails: Sequence[Sequence[int]]) -> Mask:
-        """Which tokens may follow answer + each tail: bool [len(tails), vocab].
+        """The mask of allowed tokens after answer + each tail: bool [len(tails), vocab].
 
-        tails: paths of a draft, the beginning of each of which is allowed to be missing. Behind a token that the
-        grammar does not allow everything is: no answer gets there. Raises ModelError where the answer itself breaks the
-        grammar, or where following it takes more work than a grammar may.
+        tails: paths of a draft; their prefixes need not be in the list. After a token that the grammar forbids,
+        everything is allowed, because no answer gets there. Raises ModelError if the answer itself breaks the grammar,
+        or if following it exceeds the limits.
         """
         reached: dict[tuple[int, ...], GrammarState | None] = {(): self._allowed_place(answer)}
         rows = np.ones((len(tails), self.grammar.vocab_size), dtype=np.bool_)
@@ -246,13 +245,13 @@ class FollowedGrammar:
         return rows
 
     def mask(self, answer: Sequence[int]) -> Mask:
-        """Which tokens may follow an answer: bool [vocab]. Raises as `masks`."""
+        """The mask of allowed tokens after an answer: bool [vocab]. Raises as `masks`."""
         return self.grammar.allowed(self._allowed_place(answer))
 
     def forced(self, answer: Sequence[int], most: int) -> list[int]:
-        """The tokens that must follow an answer because nothing else may, at most so many; an end is the last of them.
+        """The forced tokens after an answer, at most `most`; an EOS is the last of them.
 
-        None behind what the grammar does not allow: a draft may hold that. Raises ModelError as `Grammar.allowed`.
+        Empty if the answer breaks the grammar, which a draft may do. Raises ModelError as `Grammar.allowed`.
         """
         grammar = self.grammar
         found: list[int] = []
@@ -274,7 +273,7 @@ class FollowedGrammar:
         return place
 
     def place(self, answer: Sequence[int]) -> GrammarState | None:
-        """Where an answer has come to; None where the grammar does not allow it."""
+        """The state after an answer; None if the answer breaks the grammar."""
         ids = list(answer)
         common = common_length(ids, self._ids)
         if common < self._places[0].length:
@@ -294,7 +293,7 @@ class FollowedGrammar:
     def _after(
         self, reached: dict[tuple[int, ...], GrammarState | None], tail: tuple[int, ...]
     ) -> GrammarState | None:
-        """Where a path leads, None where the grammar does not allow it; what is on the way is kept in `reached`."""
+        """The state after a path, or None if the path breaks the grammar; states on the way are stored in `reached`."""
         begun = len(tail)
         while tail[:begun] not in reached:
             begun -= 1
@@ -306,25 +305,23 @@ class FollowedGrammar:
 
 
 def check_room(shortest: int, most: int) -> None:
-    """Raise OptionsError where an answer of this many tokens is too short for a grammar whose shortest has
-    `shortest`.
-    """
+    """Raise OptionsError if a grammar's shortest answer has more than `most` tokens."""
     if shortest > most:
         raise OptionsError(
-            f"an answer that follows the grammar has {shortest} tokens at least: allow more than "
+            f"an answer that follows the grammar has at least {shortest} tokens: allow more than "
             f"{most} (max_new_tokens)"
         )
 
 
 def only(masks: Mask, eos_ids: Sequence[int]) -> Mask:
-    """Which rows of masks [n, vocab] allow nothing but an end: bool [n]."""
+    """Which rows of masks [n, vocab] allow only EOS tokens: bool [n]."""
     ends = masks[:, list(eos_ids)].sum(axis=1)
     found: Mask = (ends > 0) & (ends == masks.sum(axis=1))
     return found
 
 
 def tokenizer_json(tokenizer: Any, eos_ids: Set[int]) -> str:
-    """The tokenizer.json that grammars are compiled for. Raises ModelError where there is none, or no end token."""
+    """The tokenizer.json for compiling grammars. Raises ModelError if the tokenizer has none, or there is no EOS."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or not hasattr(backend, "to_str"):
         raise ModelError("a grammar needs a model with a tokenizer.json (a fast tokenizer)")
@@ -334,7 +331,7 @@ def tokenizer_json(tokenizer: Any, eos_ids: Set[int]) -> str:
         )
     from tokenizers import Tokenizer
 
-    plain = Tokenizer.from_str(backend.to_str())  # a copy: padding and truncation are others' settings
+    plain = Tokenizer.from_str(backend.to_str())  # a copy, because padding and truncation are the caller's settings
     plain.no_padding()
     plain.no_truncation()
     text: str = plain.to_str()
@@ -348,14 +345,14 @@ def _vocabulary(tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> Any:
     try:
         written = _cut_to(text, vocab_size)
         return LLTokenizer(written, n_vocab=vocab_size, eos_token=sorted(eos_ids))
-    except Exception as error:  # the library raises what it likes
+    except Exception as error:  # the library raises various errors
         raise ModelError(
             f"no grammar can be used with this tokenizer: {str(error).splitlines()[0]:.200}"
         ) from error
 
 
 def _cut_to(tokenizer: str, vocab_size: int) -> str:
-    """A tokenizer.json without added tokens that the model has no logits for, such as a padding token."""
+    """Remove added tokens without logits in the model, such as a padding token, from a tokenizer.json."""
     content = json.loads(tokenizer)
     content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < vocab_size]
     return json.dumps(content)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared Gumbel noise g(seed, position, token id): the same numbers on both sides of a link, on any device.
+"""Shared Gumbel noise g(seed, position, token id): equal numbers on both sides of a link, on any device.
 
-A counter-based hash on integers, so there is no generator state to lose, roll back or send.
-The one that takes argmax(log p + g) samples exactly from p; two sides with similar p mostly take the same token.
+A counter-based integer hash, so there is no generator state to lose, roll back or send. argmax(log p + g) is an exact
+sample from p; two sides with similar p mostly pick the same token.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _WORD = (1 << 64) - 1
 _ROUNDS = ((np.uint64(30), np.uint64(_MIX_1 & _WORD)), (np.uint64(27), np.uint64(_MIX_2 & _WORD)))
 _PIECE = 1 << 15
 LARGE = 8192
-"""Of smaller vocabularies all noise is quicker to make than to do without."""
+"""For smaller vocabularies, computing all the noise is faster than avoiding it."""
 _LIKELIEST = 64
 _NEAR, _MANY = 10.0, 8192
-"""Tokens less likely than the likeliest by this factor (as a logarithm) seldom win; if no more are nearer than so many,
-sorting them out is quicker than sorting."""
+"""Tokens whose log-probability is lower than the largest by more than _NEAR seldom win. If at most _MANY are nearer,
+filtering them is faster than sorting."""
 
 
 def gumbel_noise(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
@@ -44,10 +44,10 @@ def _gumbel(uniform: Tensor) -> Tensor:
 
 
 def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> Tensor:
-    """argmax(scores + noise) of each row, int64 [rows], as if all of the noise had been made; on a CPU most of it need
-    not be.
+    """argmax(scores + noise) of each row, int64 [rows]. On a CPU most of the noise need not be computed; the result is
+    the same.
 
-    scores: log-probabilities float32 [rows, vocab], except for a constant; -inf where cut. positions: int64 [rows].
+    scores: log-probabilities float32 [rows, vocab] up to a constant per row; -inf = cut. positions: int64 [rows].
     """
     if scores.device.type != "cpu" or scores.shape[1] < LARGE:
         tokens = torch.arange(scores.shape[1], device=scores.device)
@@ -57,23 +57,25 @@ def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> Tensor:
 
 
 def noisy_argmax_of(scores: Tensor, words: Tensor, positions: Tensor) -> Tensor:
-    """The same, with all of the noise made, of rows that have seeds of their own. words: int64 [rows], `seed_word`s."""
+    """As `noisy_argmax` with all noise computed, for rows with different seeds. words: int64 [rows], `seed_word`s."""
     tokens = torch.arange(scores.shape[1], device=scores.device)
     noisy = scores.double() + _gumbel(_uniform(words[:, None], positions[:, None], tokens[None, :]))
     return noisy.argmax(dim=-1)
 
 
 def seed_word(seed: int) -> int:
-    """What a seed becomes before it meets positions: a signed 64-bit number."""
+    """The hash of a seed, to be combined with positions: a signed 64-bit number."""
     return _signed(_mix_int(seed))
 
 
 def _picked(scores: Tensor, seed: int, position: Tensor) -> int:
-    """The same of one row [vocab]: exactly for the likeliest, and for those whose noise may lift them above these."""
+    """`noisy_argmax` of one row [vocab], computing noise only for the likeliest tokens and those whose noise may lift
+    them above these.
+    """
     values = scores.numpy()
     least = values.max() - _NEAR
     found = np.flatnonzero(values > least)
-    if not found.size:  # nothing may be picked, or nothing is a number
+    if not found.size:  # everything is cut, or the row is NaN
         return int(scores.argmax())
     tokens = torch.from_numpy(found)
     if found.size > _MANY:
@@ -81,20 +83,20 @@ def _picked(scores: Tensor, seed: int, position: Tensor) -> int:
         least = best[-1]
     lead = float((scores[tokens].double() + gumbel_noise(seed, position, tokens)).max())
     if np.count_nonzero(values > -np.inf) > tokens.numel():
-        # A token that is no likelier than `least` needs so much noise, that is a number of this many 52nds of a bit.
+        # A token that is no likelier than `least` needs at least this uniform number to win.
         needed = math.exp(-math.exp(min(float(least) - lead, 700.0))) * (1.0 - 1e-9)
         others = _at_least(math.floor(needed * 2.0**52) - 1, seed, int(position), values.shape[0])
         tokens = torch.cat([tokens, torch.from_numpy(others)])
-    tokens = tokens.sort().values  # of equals the first counts, as in a whole row
+    tokens = tokens.sort().values  # of ties the first wins, as in a full row
     noisy = scores[tokens].double() + gumbel_noise(seed, position, tokens)
     return int(tokens[noisy.argmax()])
 
 
 def _at_least(bits: int, seed: int, position: int, vocab: int) -> npt.NDArray[np.int64]:
-    """The tokens whose number in `hashed_uniform` is made of at least this many of 2**52, and a few more.
+    """The tokens whose number in `hashed_uniform` is at least bits / 2**52, and possibly a few more.
 
-    What comes of a word's last mixing differs from it in its lower 33 bits only: so that is left out, and tokens are
-    given by the bits above. Unsigned, in place, in pieces that stay in the cache.
+    The hash's last mixing step changes only the lower 33 bits of a word. It is skipped, and words are compared by the
+    bits above. Unsigned, in place, in pieces that fit into the cache.
     """
     least = np.uint64(max(bits, 0) << 12 & ~((1 << 33) - 1))
     stream = np.uint64(_mix_int((position * _GOLDEN + _mix_int(seed) - _GOLDEN) & _WORD))
@@ -126,7 +128,7 @@ def _uniform(word: Tensor | int, positions: Tensor, tokens: Tensor) -> Tensor:
 
 
 def hashed_numbers(seed: int, position: int, tokens: Iterable[int]) -> list[float]:
-    """The same numbers of `hashed_uniform` at one position, for a few tokens: far quicker for a single one."""
+    """As `hashed_uniform`, at one position for a few tokens; far faster for a single one."""
     stream = _mix_int(position * _GOLDEN + _mix_int(seed) - _GOLDEN)
     return [((_mix_int(stream + token * _MIX_1) >> 12) + 0.5) * 2.0**-52 for token in tokens]
 

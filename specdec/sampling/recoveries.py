@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to recover from a rejection, by name: what a method says and what travels. How each is done: `recovery`."""
+"""The kinds of recovery from a rejection, as named by methods and sent on the wire. Implemented in `recovery`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from enum import IntEnum
 class Recovery(IntEnum):
     """What happens after a rejection.
 
-    NOISE: nothing is rejected by chance, both sides use shared noise and ids suffice. CLOUD: the cloud has
-    the draft's rows and draws. ROW, SAMPLES, SPARSE, TRUNCATED: the edge draws, from the target's row, from
-    samples of it, from its largest entries and samples of all others, or, LOSSY, from its largest entries as
-    if there were no others.
+    NOISE: nothing is rejected at random; both sides use shared noise and ids suffice.
+    CLOUD: the cloud has the draft's rows and draws the token.
+    ROW: the edge draws, from the target's full row.
+    SAMPLES: the edge draws, from samples of the target's row.
+    SPARSE: the edge draws, from the row's largest entries and samples of the others.
+    TRUNCATED: the edge draws, from the row's largest entries only. LOSSY.
     """
 
     NOISE = 0

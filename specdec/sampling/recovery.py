@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who recovers from a rejection, and what must travel for it: an axis of its own, the same numbers on both
-sides.
-"""
+"""Recovery from a rejection: which part of the target's row is sent, and how the edge draws the recovered token."""
 
 from __future__ import annotations
 
@@ -25,20 +23,24 @@ from specdec.sampling.rejection import (
 from specdec.sampling.uniform import Purpose, uniforms
 
 SPARSE_SAMPLES = 8
-"""Sparse rows: this many samples of what is not listed travel with the list."""
+"""Sparse rows: this many samples of unlisted tokens are sent with the list."""
 MAX_BATCHES = 5
-"""After this many batches of samples that all failed, the whole row travels."""
+"""After this many batches of samples without success, the full row is sent."""
 BATCH_GROWTH = 4
 MAX_BATCH = 4096
-"""Each batch of samples is this many times the one before, up to a limit: what is needed decides what travels."""
+"""Each batch of samples is BATCH_GROWTH times as large as the previous one, up to MAX_BATCH."""
 
 
 @dataclass(frozen=True)
 class TargetRow:
-    """What the cloud reports the target's row p. tokens None: p is the whole row; else p of those tokens.
+    """The part of the target's row that the cloud sends.
 
-    samples: this many of the tokens, the last ones, are i.i.d. samples of p outside the entries listed before
-    them or in an earlier reply. tail: the probability of all that is not listed; 0: nothing else is possible.
+    Attributes:
+        p: Probabilities of `tokens`, or of the whole vocabulary.
+        tokens: Listed ids; None: p is the full row.
+        samples: How many of the last tokens are i.i.d. samples of p outside the entries listed before them or in an
+            earlier reply.
+        tail: Total probability of all tokens that are not listed; 0: none of them is possible.
     """
 
     p: Tensor
@@ -48,9 +50,9 @@ class TargetRow:
 
 
 def describe_row(p: Tensor, recovery: Recovery, size: int, seed: int, position: int, batch: int) -> TargetRow:
-    """What to send of the row p [vocab] at an answer position; batch counts how often the edge asked before.
+    """The part of the row p [vocab] at an answer position to send. batch: how often the edge has asked for more.
 
-    size: how many samples (SAMPLES) or entries (SPARSE, TRUNCATED) travel first.
+    size: number of samples (SAMPLES) or entries (SPARSE, TRUNCATED) to send first.
     """
     support = torch.nonzero(p > 0)[:, 0]
     if recovery is Recovery.TRUNCATED and size < support.shape[0]:
@@ -67,13 +69,13 @@ def describe_row(p: Tensor, recovery: Recovery, size: int, seed: int, position: 
 
 
 def _sample_numbers(first: int, seed: int, position: int, batch: int) -> list[float]:
-    """The numbers behind the samples of a batch; no number is ever used twice at a position."""
+    """The uniform numbers for the samples of a batch; no number is used twice at a position."""
     sizes = [max(first, min(first * BATCH_GROWTH**n, MAX_BATCH)) for n in range(batch + 1)]
     return uniforms(seed, Purpose.THIN, position, sizes[-1], sum(sizes[:-1]))
 
 
 def _with_samples(p: Tensor, listed: list[int], numbers: list[float], batch: int) -> TargetRow:
-    """The listed entries (known already after the first batch), and a sample of the others for each number."""
+    """The listed entries (omitted after the first batch), and one sample of the others for each number."""
     others = p.double().clone()
     others[listed] = 0.0
     samples = draw_many(others, numbers) if bool((others > 0).any()) else []
@@ -92,7 +94,7 @@ class EdgeRecovery:
         self._listing: Listing | None = None
 
     def token(self, row: TargetRow) -> int | None:
-        """The recovered token, or None where more of the row is needed. Raises ProtocolError for a bad row."""
+        """The recovered token; None if more of the row is needed. Raises ProtocolError for an invalid row."""
         self._check(row)
         if row.tokens is not None and row.tail > 0.0:
             return self._walk(row.tokens, row.p.tolist(), row.samples, row.tail)
@@ -107,7 +109,7 @@ class EdgeRecovery:
         return draw(recovery_distribution(p, self._q), self._numbers(1)[0])
 
     def _walk(self, tokens: list[int], p: list[float], samples: int, tail: float) -> int | None:
-        """Go on with the walk of proposals; the first row of this rejection also makes the listing."""
+        """Continue the walk of proposals; the first row of a rejection also creates the listing."""
         listed = len(tokens) - samples
         if self._listing is None:
             self._listing = make_listing(tokens[:listed], p[:listed], tail, self._q)
@@ -115,7 +117,7 @@ class EdgeRecovery:
             if found is not None:
                 return found
         elif listed:
-            raise ProtocolError("a row lists entries once, in its first part")
+            raise ProtocolError("a row may list entries only in its first part")
         numbers = self._numbers(2 * samples)
         return recover_from_samples(self._listing, tokens[listed:], p[listed:], self._q, numbers)
 
@@ -124,7 +126,7 @@ class EdgeRecovery:
         if row.tokens is not None and any(not 0 <= token < vocab for token in row.tokens):
             raise ProtocolError(f"a row names tokens outside the vocabulary of {vocab}")
         if row.tokens is not None and row.samples > len(row.tokens):
-            raise ProtocolError(f"a row of {len(row.tokens)} entries has no {row.samples} samples")
+            raise ProtocolError(f"a row of {len(row.tokens)} entries cannot have {row.samples} samples")
         if (row.tokens is None and row.p.shape[0] != vocab) or not bool((row.p >= 0).all()):
             raise ProtocolError("a row is not a distribution over the vocabulary")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speculative rejection sampling (Leviathan et al. 2023, Chen et al. 2023), as pure functions over tensors.
 
-p is always the target's distribution and q the draft's, both AFTER every processor; q must be the very
-distribution the draft tokens were sampled from. Uniform numbers come in as arguments.
+p is always the target's distribution and q the draft's, both AFTER every processor. q must be exactly the distribution
+that the draft tokens were sampled from. Uniform numbers are passed as arguments.
 """
 
 from __future__ import annotations
@@ -17,37 +17,35 @@ from torch import Tensor
 
 
 def accepts(p: float, q: float) -> float:
-    """min(1, p/q), the chance that a draft token stays, from its probabilities under p and q."""
+    """min(1, p/q), the chance that a draft token is accepted, from its probabilities under p and q."""
     return min(1.0, p / q) if q > 0.0 else 0.0
 
 
 def recovery_distribution(p: Tensor, q: Tensor) -> Tensor:
-    """The distribution norm(max(0, p - q)) [vocab] to draw from after a rejection.
+    """The distribution norm(max(0, p - q)) [vocab] to draw from after a rejection, on p's device.
 
-    Falls back to p where rounding leaves nothing of the difference (p == q): a rejection there has
-    probability 0. One of both came over the link, and may be on the CPU where the other is not: it is on p's device.
+    Falls back to p if rounding leaves no difference (p == q); a rejection then has probability 0. One of the two came
+    over the link and may be on the CPU, so q is moved to p's device.
     """
     whole = p.double()
     residual = torch.clamp(whole - q.to(p.device).double(), min=0.0)
     total = residual.sum()
-    return torch.where(total > 0.0, residual / total, whole / whole.sum())  # without asking the device which
+    return torch.where(total > 0.0, residual / total, whole / whole.sum())  # without a device sync
 
 
 def draw(distribution: Tensor, uniform: float) -> int:
-    """The token where the cumulative distribution [vocab] passes `uniform` in [0, 1); never one of
-    probability 0.
-    """
+    """The token where the cumulative distribution [vocab] exceeds `uniform` in [0, 1); never one of probability 0."""
     return draw_many(distribution, [uniform])[0]
 
 
 def draw_many(distribution: Tensor, uniforms: Sequence[float]) -> list[int]:
-    """The same for many numbers: that many i.i.d. samples of the distribution [vocab]."""
+    """As `draw` for many numbers: i.i.d. samples of the distribution [vocab]."""
     return draw_on_device(distribution, uniforms).tolist() if uniforms else []
 
 
 def draw_on_device(distribution: Tensor, uniforms: Sequence[float] | Tensor) -> Tensor:
-    """The same as ids int64 [n] where the distribution is: nothing waits for them. uniforms: also float64 [n]
-    there.
+    """As `draw_many`, but the ids int64 [n] stay on the distribution's device, without a wait. uniforms: numbers, or
+    float64 [n] on that device.
     """
     cumulative = distribution.double().cumsum(dim=-1)
     if isinstance(uniforms, Tensor):
@@ -58,8 +56,8 @@ def draw_on_device(distribution: Tensor, uniforms: Sequence[float] | Tensor) -> 
         marks = torch.tensor(uniforms, dtype=torch.float64, device=cumulative.device) * cumulative[-1]
     places = torch.searchsorted(cumulative, marks, right=True)
     if places.device.type == "cpu" and int(places.max()) < distribution.shape[-1]:
-        return places  # quicker than making sure
-    # Rounding may put a mark past the end: the last token that can be drawn takes it.
+        return places  # checking is faster than the general path
+    # Rounding may put a mark past the end; the last token with a probability above 0 is taken then.
     tokens = torch.arange(distribution.shape[-1], device=distribution.device)
     return torch.minimum(places, torch.where(distribution > 0, tokens, 0).max())
 
@@ -74,14 +72,14 @@ def count_accepted(p: Sequence[float], q: Sequence[float], uniforms: Sequence[fl
 
 @dataclass(frozen=True)
 class Listing:
-    """What the edge knows of the target's row after a rejection: some entries, and how much is left outside.
+    """The edge's knowledge of the target's row after a rejection: some entries, and the total of the others.
 
-    tokens: the listed ids. residual: running sums of max(0, p - q) over them, as long as tokens. tail: the
-    probability under p of everything that is not listed (1 where nothing is).
+    tokens: the listed ids. residual: running sums of max(0, p - q) over them, as long as tokens. tail: the probability
+    under p of all unlisted tokens (1 if none is listed).
 
-    Recovery is a walk of proposals from p, each kept with probability max(0, 1 - q/p), until one is kept: what
-    comes out is distributed as norm(max(0, p - q)). The walk inside the list can be foreseen: it ends at a
-    listed token in proportion to its residual, or comes to propose an unlisted one in proportion to the tail.
+    Recovery is a walk of proposals from p, each kept with probability max(0, 1 - q/p), until one is kept. The result is
+    distributed as norm(max(0, p - q)). Inside the list the walk is solved in closed form: it ends at a listed token in
+    proportion to its residual, or proposes an unlisted one in proportion to the tail.
     """
 
     tokens: Sequence[int]
@@ -89,15 +87,14 @@ class Listing:
     tail: float
 
     def step(self, uniform: float) -> int | None:
-        """Walk until a listed token is kept, or None where an unlisted one is proposed: ask
-        `recover_from_samples` for it."""
+        """Walk until a listed token is kept; None if an unlisted token is proposed (see `recover_from_samples`)."""
         kept = self.residual[-1] if self.residual else 0.0
         place = bisect_right(self.residual, uniform * (kept + self.tail))
         return self.tokens[place] if place < len(self.tokens) else None
 
 
 def make_listing(tokens: Sequence[int], p: Sequence[float], tail: float, q: Tensor) -> Listing:
-    """A Listing of entries of p; q: the draft's row [vocab]."""
+    """Create a Listing from entries of p. q: the draft's row [vocab]."""
     listed_q = q[list(tokens)].tolist()
     residual = accumulate(max(0.0, p_s - q_s) for p_s, q_s in zip(p, listed_q, strict=True))
     return Listing(tokens, tuple(residual), tail)
@@ -106,11 +103,18 @@ def make_listing(tokens: Sequence[int], p: Sequence[float], tail: float, q: Tens
 def recover_from_samples(
     listing: Listing, samples: Sequence[int], p: Sequence[float], q: Tensor, uniforms: Sequence[float]
 ) -> int | None:
-    """Goes on where the walk proposes an unlisted token; the recovered token, or None if all samples are used up.
+    """Continue the walk where it proposes an unlisted token. Nothing is truncated.
 
-    samples, p: i.i.d. samples of the target's distribution outside the listing and their probabilities. q: the
-    draft's row [vocab]. uniforms: two a sample. After None the walk stands again where an unlisted token is
-    proposed: more samples, or `recover_from_rest`, go on exactly. Nothing is truncated.
+    Args:
+        listing: The listed entries.
+        samples: i.i.d. samples of the target's distribution outside the listing.
+        p: Their probabilities.
+        q: The draft's row [vocab].
+        uniforms: Two numbers per sample.
+
+    Returns:
+        The recovered token; None if the samples are used up. The walk then proposes an unlisted token again, and more
+        samples or `recover_from_rest` continue it exactly.
     """
     for place, (token, p_s) in enumerate(zip(samples, p, strict=True)):
         if uniforms[2 * place] * p_s < p_s - float(q[token]):
@@ -122,9 +126,9 @@ def recover_from_samples(
 
 
 def recover_from_rest(p: Tensor, listed: Sequence[int], q: Tensor, uniforms: Sequence[float]) -> int:
-    """Goes on where the walk proposes an unlisted token, with the whole row p [vocab] and three uniform numbers.
+    """Continue the walk where it proposes an unlisted token, with the full row p [vocab] and three uniform numbers.
 
-    The token is drawn outside `listed` and kept or not; if not, everything starts afresh.
+    A token is drawn outside `listed` and kept or rejected; if it is rejected, the walk starts again.
     """
     outside = p.double().clone()
     outside[list(listed)] = 0.0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uniform random numbers as a pure function of (seed, purpose, position): nothing to lose, roll back or send.
+"""Uniform random numbers as a pure function of (seed, purpose, position): no state to lose, roll back or send.
 
-Each purpose is a stream of its own, so that no number decides two things.
+Each purpose has a separate stream, so that no number decides two things.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Purpose(IntEnum):
 
 _STRIDE = 1 << 20
 _FEW = 64
-"""Up to this many numbers are made one by one: quicker than the fixed cost of a dozen tensor operations."""
+"""Up to this many numbers are computed one by one, which is faster than a dozen tensor operations."""
 
 
 def uniform(seed: int, purpose: Purpose, position: int) -> float:
@@ -35,7 +35,7 @@ def uniform(seed: int, purpose: Purpose, position: int) -> float:
 
 def uniforms(seed: int, purpose: Purpose, position: int, count: int, start: int = 0) -> list[float]:
     """Numbers start .. start + count - 1 in (0, 1) of this purpose at this answer position."""
-    # Negative "token ids" never meet those of the vocabulary, so these are independent of the shared noise.
+    # Negative "token ids" never collide with those of the vocabulary, so these are independent of the shared noise.
     first = -1 - int(purpose) * _STRIDE - start
     index = range(first, first - count, -1)
     if count <= _FEW:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between tokens and text: stop strings, and text that streams out of verified tokens."""
+"""From tokens to text: stop strings, and incremental detokenization of verified tokens."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stop strings: an answer ends with the token that completes one of them in its text.
 
-Decided token by token by the code that gives out verified tokens, so that it does not depend on how they came. What is
-searched is the text that `decode` gives for the answer so far. Special tokens count as they are spelled, like with
-Hugging Face's `stop_strings`; unlike there, a stop string cannot begin in the prompt.
+The check is made token by token by the code that yields verified tokens, so the result does not depend on how tokens
+arrive. The searched text is `decode` of the answer so far. Special tokens are included as text, as with Hugging Face's
+`stop_strings`; unlike there, a stop string cannot begin in the prompt.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from specdec.text.streaming import StreamingText
 class StopText:
     """Watches an answer for stop strings. Without any it needs no tokenizer and costs nothing.
 
-    found: whether the answer is over. place: where the stop string begins in the shown text, which has no special
-    tokens; None where it is not in that text, or not found.
+    found: whether a stop string is complete, so that the answer ends. place: where the stop string begins in the shown
+    text, which has no special tokens; None if it is not in that text, or not found.
     """
 
     def __init__(
         self, tokenizer: Any, stops: Sequence[str], history: Sequence[int] = (), least: int = 0
     ) -> None:
-        """history: the answer's ids so far; `found` tells whether they hold a stop string already. least: tokens that
-        the answer has at least; a stop string that an earlier token completes does not count.
+        """history: the answer's ids so far; `found` is True if they hold a stop string. least: minimum length of the
+        answer; stop strings completed by earlier tokens are ignored.
 
         Raises OptionsError for stop strings without a tokenizer.
         """
         if stops and tokenizer is None:
-            raise OptionsError("stop strings need a tokenizer: give the decoder one")
+            raise OptionsError("stop strings need a tokenizer: give one to the decoder")
         self._stops = tuple(stops)
         self._longest = max(map(len, stops), default=0)
         self._least = least
@@ -45,7 +45,7 @@ class StopText:
             self.push(token)
 
     def push(self, token: int) -> bool:
-        """Add the answer's next token; True once its text holds a stop string: nothing may follow then."""
+        """Add the answer's next token; returns True once the text holds a stop string. No token may follow then."""
         if self.found or self._shown is None or self._spelled is None:
             return self.found
         self._tokens += 1
@@ -56,15 +56,15 @@ class StopText:
 
 
 class _Searched:
-    """The text of an answer, and how much of it stop strings were looked for in."""
+    """The text of an answer, and the search for stop strings in it."""
 
     def __init__(self, tokenizer: Any, skip_special_tokens: bool) -> None:
         self._text = StreamingText(tokenizer, skip_special_tokens)
-        self._ignored = 0  # where the last stop string ends that did not count
+        self._ignored = 0  # end of the last ignored stop string
 
     def push(self, token: int, stops: Sequence[str], longest: int, counts: bool) -> int | None:
-        """Where the first stop string begins that the text holds now and did not before; None: there is none."""
-        start = max(0, len(self._text.text) - longest + 1)  # what stands behind that may have changed
+        """Where the first newly completed stop string begins; None if there is none."""
+        start = max(0, len(self._text.text) - longest + 1)  # text after this point may be new
         self._text.push([token])
         text = self._text.text[start:] + self._text.tail
         if not counts:

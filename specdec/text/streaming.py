@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Incremental detokenization: token ids in, text out, equal to `tokenizer.decode(ids)` and never taken back.
+"""Incremental detokenization: token ids in, text out, equal to `tokenizer.decode(ids)` and never retracted.
 
-Shown text is final: no token that follows can change a character of it. What is uncertain waits:
-- bytes of a byte-level token that do not form a whole character yet;
-- a run of byte-fallback tokens (`<0x41>`) that has not ended, because a decoder that follows the tokenizers library
-  replaces every byte of a run that is not valid UTF-8, whole characters at its beginning included;
-- a space, and what follows it, that `clean_up_tokenization_spaces` may still remove.
+Shown text is final: no later token can change a character of it. Uncertain text is held back:
+- bytes of byte-level tokens that do not form a complete character yet;
+- an unfinished run of byte-fallback tokens (`<0x41>`), because decoders of the tokenizers library replace every byte of
+  a run that is not valid UTF-8, complete characters at its beginning included;
+- a space, and the text after it, that `clean_up_tokenization_spaces` may still remove.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 
 _REPLACEMENT = "\ufffd"
 _WINDOW = 64
-"""Token ids that are decoded again with each push at most, unless a run of bytes is longer."""
+"""Most token ids that are decoded again with each push, unless a run of bytes is longer."""
 _CONTEXT = 8
-"""Ids before the new ones that are decoded with them: a tokenizer decodes the first token of a text differently."""
+"""Earlier ids that are decoded together with new ones: tokenizers treat the first token of a text differently."""
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _CLEANED = frozenset(" .?!,'ntmsver")
-"""Characters of the patterns that the library's clean-up looks for, each of which begins with a space."""
+"""Characters in the patterns of the library's clean-up, each of which begins with a space."""
 _LONGEST_CLEANED = len(" n ' t")
-"""Of these patterns, one removal making place for the next."""
+"""Length of the longest such pattern, considering that one removal may create the next match."""
 
 
 class StreamingText:
     """Incremental detokenizer: `text + tail == tokenizer.decode(ids)`, and `text` is final.
 
-    Example: a character of three bytes comes as three byte-level tokens. `push` returns "" twice and the character the
-    third time; until then `tail` ends with the replacement character.
+    Example: a character of three bytes arrives as three byte-level tokens. `push` returns "" twice and the character
+    the third time; until then `tail` ends with the replacement character.
 
     Attributes:
         text: Everything shown so far.
-        tail: What `decode` adds to it now; not certain yet.
+        tail: The rest of `decode(ids)`, which may still change.
     """
 
     def __init__(self, tokenizer: Any, skip_special_tokens: bool = True) -> None:
@@ -56,7 +56,7 @@ class StreamingText:
             ids: The ids that follow those pushed before.
 
         Returns:
-            The text that is certain now and was not returned before; may be "".
+            The text that has become final; may be "".
         """
         self._ids += [token for token in ids if token not in self._skipped and self._piece(token) is not None]
         window = self._ids[self._first :]
@@ -91,7 +91,7 @@ class StreamingText:
 
     def _shorten_window(self) -> None:
         context = self._decode(self._ids[-_CONTEXT:])
-        if context:  # Otherwise a space that is dropped at the beginning of a text would be dropped here
+        if context:  # otherwise a space that is dropped at the beginning of a text would be dropped here
             self._first, self._known = len(self._ids) - _CONTEXT, len(context)
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -107,7 +107,7 @@ class StreamingText:
         return _BYTE.fullmatch(self._piece(token) or "") is not None
 
     def _piece(self, token: int) -> str | None:
-        """A token as the vocabulary spells it; None for an id without one, which `decode` leaves out."""
+        """The vocabulary's string of a token; None for an unknown id, which `decode` leaves out."""
         backend: Any = getattr(self._tokenizer, "backend_tokenizer", None)
         if hasattr(backend, "id_to_token"):
             piece: str | None = backend.id_to_token(token)
@@ -118,10 +118,10 @@ class StreamingText:
 
 
 def pieces_of(tokenizer: Any, ids: Sequence[int], ended: bool = True) -> tuple[str, ...]:
-    """The text that each token adds, special tokens spelled: together they are `tokenizer.decode(ids)`.
+    """The text that each token adds, special tokens included. Joined they equal `tokenizer.decode(ids)`.
 
-    A token that only begins a character adds nothing; the one that completes the character adds it. ended: no token
-    follows; else what is not certain yet is left out.
+    A token that only begins a character adds nothing; the token that completes it adds the character. ended: no token
+    follows; otherwise text that is not final yet is left out.
     """
     stream = StreamingText(tokenizer, skip_special_tokens=False)
     pieces = [stream.push([token]) for token in ids]
@@ -131,7 +131,7 @@ def pieces_of(tokenizer: Any, ids: Sequence[int], ended: bool = True) -> tuple[s
 
 
 def _certain_length(text: str) -> int:
-    """How much of a text the library's clean-up would treat alike whatever follows."""
+    """Length of the prefix that the library's clean-up treats in the same way whatever follows."""
     for end in range(len(text), 0, -1):
         if text[end - 1] not in _CLEANED or " " not in text[max(0, end - _LONGEST_CLEANED) : end]:
             return end
@@ -139,7 +139,7 @@ def _certain_length(text: str) -> int:
 
 
 def _cleans_up(tokenizer: Any) -> bool:
-    """Whether `decode` cleans up spaces: the library does not for BPE, unless it is told twice."""
+    """Whether `decode` cleans up spaces. For BPE the library does so only with a second setting."""
     if not getattr(tokenizer, "clean_up_tokenization_spaces", False):
         return False
     backend = getattr(tokenizer, "backend_tokenizer", None)

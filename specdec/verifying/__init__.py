@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verifying: one forward of the target over a draft -> a verdict. Only the target's picks become tokens."""
+"""Verification: one forward pass of the target over a draft -> a verdict. Only the target's picks become tokens."""
 
 from specdec.verifying.judge import Judgement, judge, path_to
 from specdec.verifying.sampled import SampledVerdict, SampledVerifier

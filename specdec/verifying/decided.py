@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a sampled draft, worked out where the target's rows are and read from there at once.
+"""Acceptance and next token of a sampled draft, computed on the target's device and read in one transfer.
 
-On a GPU every number that is read makes the program wait: how many tokens stay, and only then what is drawn, would be
-two waits. So every draw's distribution is picked by the count on the device. The arithmetic is that of
-`specdec.sampling.rejection`, in the same types: the decisions are those of a CPU for the same rows.
+On a GPU every read stalls the program. Reading the number of accepted tokens before drawing the next one would take two
+reads, so the distribution to draw from is selected on the device. The arithmetic is that of
+`specdec.sampling.rejection` in the same number types, so decisions equal those of a CPU for the same rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from specdec.sampling.rejection import draw_on_device, recovery_distribution
 
 
 class Decided(NamedTuple):
-    """accepted: tokens that stay. token: drawn behind them; of no use where the edge draws it. row: float32 [vocab] on
-    the CPU, what the target says there, where it was asked for.
+    """accepted: number of accepted tokens. token: drawn after them; meaningless if the edge draws it. row: the target's
+    row there, float32 [vocab] on the CPU, if requested.
     """
 
     accepted: int
@@ -36,13 +36,19 @@ def decide(
     draws: Sequence[float],
     with_row: bool,
 ) -> Decided:
-    """p: float32 [k + 1, vocab], on its device. ids [k]: drafted; q_x [k]: their probabilities under q; uniforms [k]:
-    one an acceptance, negative for a token that stays anyway; draws [k + 1]: for the token behind this many accepted.
+    """Judge a sampled chain of k tokens.
 
-    q: float32 [k or more, vocab] on the same device; None: the token behind a rejection is not drawn here.
+    Args:
+        p: The target's rows, float32 [k + 1, vocab].
+        ids: The drafted ids [k].
+        q_x: Their probabilities under q [k].
+        q: The draft's rows, float32 [k or more, vocab] on p's device; None: the recovered token is not drawn here.
+        uniforms: One number per token [k] for its acceptance; negative: accept in any case.
+        draws: Numbers [k + 1]; number n draws the token after n accepted ones.
+        with_row: Also return the target's row after the accepted tokens.
     """
     count, device = len(ids), p.device
-    # p / inf is 0, and no number is below it: what q never says is never accepted.
+    # p / inf is 0, and no number is below it: a token with q = 0 is never accepted.
     told = [[value if value > 0.0 else float("inf") for value in q_x], [*uniforms]]
     chances, numbers = torch.tensor(told, dtype=torch.float64, device=device).view(2, count)
     places = torch.tensor([*ids], dtype=torch.long, device=device)
@@ -58,6 +64,6 @@ def decide(
     if not with_row:
         kept, token = found.tolist()
         return Decided(kept, token, None)
-    read = torch.cat([found.view(torch.float32), row]).cpu()  # bits of whole numbers beside numbers: one copy
+    read = torch.cat([found.view(torch.float32), row]).cpu()  # integers as raw bits, so that one copy suffices
     kept, token = read[:2].view(torch.int32).tolist()
     return Decided(kept, token, read[2:])

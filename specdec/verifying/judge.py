@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judging a draft, as a pure function: what the target picks at every node decides, the draft never does.
+"""Judging a draft, as a pure function: the target's picks decide, never the draft.
 
-The emitted tokens are always the target's own picks, so the answer is what the target alone would have said
-.
+The emitted tokens are always the target's own picks, so the answer equals that of the target alone.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from specdec.drafting import ROOT, Draft
 
 @dataclass(frozen=True)
 class Judgement:
-    """path: accepted node indices from the root on. token: the target's own next token after them."""
+    """path: indices of the accepted nodes, from the root on. token: the target's next token after them."""
 
     path: tuple[int, ...]
     token: int
 
     @property
     def last(self) -> int:
-        """One more than the last accepted node's index; 0 if none was. In a chain: how many were accepted."""
+        """Index of the last accepted node + 1; 0 if none was accepted. In a chain: the number of accepted tokens."""
         return self.path[-1] + 1 if self.path else 0
 
 
 def judge(draft: Draft, picks: Sequence[int], eos_ids: Set[int]) -> Judgement:
     """Walk down the draft along the target's picks.
 
-    picks[0] is the target's pick after the answer alone, picks[i + 1] its pick after node i. An EOS pick ends
-    the walk and is returned as the token: nothing after an EOS is ever accepted, even if it was drafted.
+    picks[0] is the target's pick after the answer alone, picks[i + 1] its pick after node i. An EOS pick ends the walk
+    and is returned as the token: nothing after an EOS is accepted, even if it was drafted.
     """
     if draft.parents is None:
         for index, token in enumerate(draft.ids):

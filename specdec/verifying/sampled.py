@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The target's side of an answer with standard rejection sampling: drafts come with what q said of them.
+"""The target's side of an answer with standard rejection sampling: drafts come with their probabilities under q.
 
-Exact for any recovery; every random number is a function of (seed, purpose, position). Chains only.
+Exact for every recovery except TRUNCATED. Every random number is a function of (seed, purpose, position). Chains only.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from specdec.verifying.verifier import Verifier
 
 @dataclass(frozen=True)
 class SampledVerdict:
-    """accepted: draft tokens that stay. token: the next one; None where the edge draws it from `row`, or where all
-    stay and the next draft goes on.
+    """accepted: number of accepted draft tokens. token: the next token; None if the edge draws it from `row`, or if all
+    are accepted and the next draft continues them.
     """
 
     accepted: int
@@ -48,12 +48,12 @@ class SampledVerifier(Verifier):
         recovery_size: int,
         ahead: bool = False,
     ) -> None:
-        """ahead: a draft that is accepted whole is gone on with by the next one, without a bonus token."""
+        """ahead: a fully accepted draft yields no bonus token, because the next draft continues it."""
         super().__init__(model, options)
         if options.temperature <= 0.0 or recovery is Recovery.NOISE:
             raise ProtocolError("rejection sampling needs a temperature above 0 and a way to recover")
         if recovery in (Recovery.SAMPLES, Recovery.SPARSE, Recovery.TRUNCATED) and recovery_size < 1:
-            raise ProtocolError("recovery from a part of a row needs to know how large a part")
+            raise ProtocolError("recovery from a part of a row needs the size of that part")
         self._recovery = recovery
         self._recovery_size = recovery_size
         self._ahead = ahead
@@ -68,10 +68,10 @@ class SampledVerifier(Verifier):
     def verify_sampled(
         self, draft: Draft, q: Tensor, fix: int | None, observer: LayerObserver | None = None
     ) -> Plan[SampledVerdict]:
-        """Judge a chain. q: float32 [k], probabilities of its ids, or [k, vocab], whole rows.
+        """Judge a chain. q: float32 [k], probabilities of its ids, or [k, vocab], full rows.
 
-        fix: the token the edge recovered after the rejection before. Raises ProtocolError for what does not
-        fit.
+        fix: the token that the edge recovered after the previous rejection. Raises ProtocolError for arguments that do
+        not fit.
         """
         check_draft(draft, self._model.vocab_size)
         self._take_fix(fix, draft.base)
@@ -86,11 +86,11 @@ class SampledVerifier(Verifier):
         prefix = self.answer[: draft.base]
         q_x = _of_tokens(q, ids) if q.dim() == 2 else q[: len(ids)].tolist()
         if self._recovery is Recovery.CLOUD:
-            q = q.to(self._model.device)  # before the forward: behind it this would wait for it
+            q = q.to(self._model.device)  # before the pass, because a copy after it would wait for it
         yield from self._plan_return()
         rows = yield from self._cursor.rows.plan(prefix, ids, observer)
         p = self._probabilities(rows)
-        for index, token in enumerate(known):  # the edge did not know of them yet: the target's own picks
+        for index, token in enumerate(known):  # verified tokens that the edge did not know yet
             if index >= len(ids) or ids[index] != token:
                 self.epoch += index < len(draft.ids)
                 return SampledVerdict(index, token)
@@ -101,17 +101,17 @@ class SampledVerifier(Verifier):
         return verdict
 
     def more(self) -> TargetRow:
-        """More of the row of the last rejection. Raises ProtocolError where there was none."""
+        """More of the target's row at the last rejection. Raises ProtocolError if there was no rejection."""
         if self._owed is None:
-            raise ProtocolError("more of a row was asked for, but nothing was rejected")
+            raise ProtocolError("more of a row was requested, but nothing was rejected")
         self._batches += 1
         return self._describe(self._owed)
 
     def _judge(
         self, draft: Draft, ids: tuple[int, ...], p: Tensor, q: Tensor, q_x: list[float], known: int
     ) -> SampledVerdict:
-        """ids: those of the draft that may be used; p: the target's rows before and after them; q_x: what q says of
-        them.
+        """ids: the usable ids of the draft. p: the target's rows before and after them. q_x: their probabilities under
+        q. known: how many of them are verified already.
         """
         first = draft.base
         prefix = self.answer[:first]
@@ -146,7 +146,7 @@ class SampledVerifier(Verifier):
     def _decide(
         self, first: int, ids: tuple[int, ...], p: Tensor, q: Tensor, q_x: list[float], numbers: list[float]
     ) -> Decided:
-        """What `_judge` decides from p, where p is on a device that has to be waited for."""
+        """The decisions of `_judge`, computed on p's device to avoid reads."""
         in_cloud = self._recovery is Recovery.CLOUD
         behind = Purpose.RECOVER if in_cloud else Purpose.BONUS
         draws = [self._number(behind, first + index) for index in range(len(ids))]
@@ -155,7 +155,7 @@ class SampledVerifier(Verifier):
 
     def _take_fix(self, fix: int | None, base: int) -> None:
         if (self._owed is not None) != (fix is not None):
-            raise ProtocolError("a recovered token is owed after a rejection, and only then")
+            raise ProtocolError("a recovered token must be sent after a rejection, and only then")
         if fix is None:
             return
         if not 0 <= fix < self._model.vocab_size or base != len(self.answer) + 1:
@@ -182,6 +182,6 @@ class SampledVerifier(Verifier):
 
 
 def _of_tokens(rows: Tensor, ids: tuple[int, ...]) -> list[float]:
-    """What the first rows [n, vocab] say of these tokens, one a row; read off the device at once."""
+    """The probability of one token per row, from the first rows [n, vocab]; read in one transfer."""
     places = torch.tensor(ids, dtype=torch.long, device=rows.device)
     return rows[: len(ids)].gather(1, places[:, None])[:, 0].tolist()

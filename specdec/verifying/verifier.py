@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The target's side of one answer: prefill, verify drafts, or decode alone. No sockets, no threads, no
-clocks.
-"""
+"""The target's side of one answer: prefill, verify drafts, or decode alone. No sockets, threads or clocks."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from specdec.verifying.judge import Judgement, judge
 
 
 def within_branches(parents: Sequence[int], nodes: Sequence[int], most: int) -> list[int]:
-    """The first of these tree nodes that make no more than this many branches. parents: of all of the tree's nodes.
+    """The longest prefix of these tree nodes with at most `most` branches. parents: of all nodes of the tree.
 
     >>> within_branches((-1, -1, 0, 0), (0, 1, 2, 3), 2)
     [0, 1, 2]
@@ -42,13 +40,13 @@ def within_branches(parents: Sequence[int], nodes: Sequence[int], most: int) -> 
 class Verifier:
     """One answer in progress on the target model. `answer` holds the verified ids, a final EOS included.
 
-    epoch: how many verdicts did not accept a whole draft: drafts that left before that was known are void.
+    epoch: number of verdicts that did not accept a whole draft; drafts of an earlier epoch are void.
     """
 
     def __init__(
         self, model: LoadedModel, options: GenerationOptions, session: ModelSession | None = None
     ) -> None:
-        """session: the model session to work on, where it is not simply a new one."""
+        """session: the model session to use; None: a new one."""
         self._model = model
         self._options = options
         self._session = session or model.new_session()
@@ -61,13 +59,13 @@ class Verifier:
 
     @property
     def finished(self) -> bool:
-        """True once an EOS was picked or the answer has all the tokens it may have."""
+        """True once an EOS was picked or the answer has its maximum length."""
         return len(self.answer) >= self.limit or (
             bool(self.answer) and self.answer[-1] in self._model.eos_token_ids
         )
 
     def open(self, prompt: Prompt, history: Sequence[int] = (), observer: LayerObserver | None = None) -> int:
-        """`prefill`, and pick the next token; returns that token."""
+        """Run `prefill` and pick the next token; returns that token."""
         self.prefill(prompt, history, observer)
         return self.step(observer)
 
@@ -79,12 +77,18 @@ class Verifier:
         observer: LayerObserver | None = None,
         admit: Callable[[int], None] | None = None,
     ) -> Plan[None]:
-        """Feed the prompt and take over what was verified before (resume).
+        """Feed the prompt and take over tokens verified earlier (resume).
 
-        Raises ModelError for an unusable prompt and ProtocolError for an impossible history.
+        Args:
+            prompt: The prompt.
+            history: Tokens verified earlier.
+            observer: Called after each layer.
+            admit: Called before anything is allocated, with the most tokens that the cache may hold; an exception ends
+                the plan. If given, the cache is allocated for all of them at once.
 
-        admit: called, before anything is allocated, how many tokens the cache may come to hold; what it raises ends
-        the plan. The one that admits them has room for all of them at once.
+        Raises:
+            ModelError: The prompt cannot be used.
+            ProtocolError: The history is impossible.
         """
         prepared: Prepared = yield Preparation(self._model, prompt, self._session.takes_embeddings)
         encoded = prepared.encoded
@@ -100,21 +104,21 @@ class Verifier:
         self.answer = list(history)
 
     def evict(self) -> bool:
-        """Give the cache back; what is asked next finds it made anew. False where that cannot be (a layer split)."""
+        """Free the cache; the next request recomputes it. Returns False if that is impossible (layer split)."""
         if not self._session.takes_embeddings or self._prompt is None:
             return False
         self._cursor.evict()
         return True
 
     def _plan_return(self) -> Plan[None]:
-        """After an eviction, feed the prompt again; the cursor feeds the answer with what is asked next."""
+        """After an eviction, feed the prompt again; the cursor feeds the answer with the next request."""
         if self._cursor.evicted and self._prompt is not None:
             prepared: Prepared = yield Preparation(self._model, self._prompt)
             yield from self._cursor.prefill.plan(prepared)
 
     @planned
     def step(self, observer: LayerObserver | None = None) -> Plan[int]:
-        """Decode one token alone, append it to the answer, with what a grammar makes of it, and return it."""
+        """Decode one token alone, append it and any forced tokens after it to the answer, and return it."""
         yield from self._plan_return()
         row = yield from self._cursor.rows.plan(self.answer, observer=observer)
         token = self._pick(row[0], len(self.answer))
@@ -124,8 +128,8 @@ class Verifier:
 
     @planned
     def choices(self, price_s: Callable[[int], float | None]) -> Plan[Draft]:
-        """A draft of what a grammar leaves open next, where that is little; empty without a grammar, and where it would
-        not pay. price_s: seconds of a forward of this many rows, None where no caller knows.
+        """A draft of the few continuations that a grammar allows; empty without a grammar or if it would not pay.
+        price_s: seconds of a forward pass over n rows; None if unknown.
         """
         answer = self.answer
         if not self._options.grammar or self.finished or self._cursor.evicted:
@@ -135,36 +139,35 @@ class Verifier:
         return Draft(len(answer), tuple(found.tree.ids[:nodes]), tuple(found.tree.parents[:nodes]))
 
     def _plan_jump(self) -> Plan[None]:
-        """Append what a grammar lets follow the answer, and nothing else: no forward is needed for it."""
+        """Append the tokens that a grammar forces after the answer; they need no forward pass."""
         if self._options.grammar and not self.finished:
             self.answer += yield from self._cursor.forced.plan(self.answer, self.limit - len(self.answer))
 
     def forced_after(self, length: int) -> list[int]:
-        """What a grammar has brought behind the answer's first `length` tokens; none without a grammar."""
+        """The tokens that a grammar forced after the answer's first `length` tokens; empty without a grammar."""
         return self.answer[length : length + MAX_FORCED] if self._options.grammar else []
 
     @property
     def unfed(self) -> int:
-        """How many tokens of the answer have not gone through the model."""
+        """How many tokens of the answer were not fed to the model."""
         return len(self.answer) - self._cursor.fed
 
     def _pick(self, row: Tensor, position: int) -> int:
-        """The token of an answer position from its logits [vocab]."""
+        """The token at an answer position, from its logits [vocab]."""
         return self._chooser.choose(row[None], position)[0]
 
     @planned
     def verify(self, draft: Draft, observer: LayerObserver | None = None) -> Plan[Judgement]:
-        """Judge a draft in one forward and extend the answer by what was accepted and the target's next
-        token.
+        """Judge a draft in one forward pass, and extend the answer by the accepted tokens and the target's next token.
 
-        A draft may start before the end of the verified answer (it left before the edge heard of it): the
-        known tokens then count as the target's picks. Raises ProtocolError for a draft that does not fit.
+        A draft may start before the end of the verified answer, if it was sent before the edge knew that end. The known
+        tokens then count as the target's picks. Raises ProtocolError for a draft that does not fit.
         """
         check_draft(draft, self._model.vocab_size)
         known = self._known_of(draft)
         if draft.parents is None and known and draft.ids[:1] != (known[0],):
             self.epoch += bool(draft.ids)
-            return Judgement((), known[0])  # no forward is needed to see that
+            return Judgement((), known[0])  # refuted without a forward pass
         nodes = self.usable(draft)
         usable = select_nodes(draft, nodes)
         prefix = self.answer[: draft.base]
@@ -174,7 +177,7 @@ class Verifier:
         if len(verified) > len(known):
             self.answer = prefix + verified
             yield from self._plan_jump()
-        if self._session.most_branches < NO_LIMIT:  # others wait for its branches
+        if self._session.most_branches < NO_LIMIT:  # free branches for other sessions
             self._cursor.settle(self.answer)
         path = tuple(nodes[node] for node in judgement.path)
         result = Judgement(path, judgement.token)
@@ -182,7 +185,7 @@ class Verifier:
         return result
 
     def _known_of(self, draft: Draft) -> list[int]:
-        """The verified tokens that a draft did not know of yet. Raises ProtocolError for one that does not fit."""
+        """The verified tokens after the draft's base. Raises ProtocolError for a draft that does not fit."""
         known = self.answer[draft.base :]
         if draft.base > len(self.answer):
             raise ProtocolError(
@@ -193,9 +196,9 @@ class Verifier:
         return known
 
     def usable(self, draft: Draft) -> list[int]:
-        """The nodes of a sound draft that are fed to the target: those that could become part of the answer."""
+        """The nodes of a valid draft to feed to the target: those that could become part of the answer."""
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
-        if draft.parents is not None:  # branches take room in the cache that paths alone would not
+        if draft.parents is not None:  # branches take more room in the cache than a single path
             nodes = nodes[: max(0, self._model.context_limit - self._cursor.prompt_length - draft.base - 1)]
             if self._session.most_branches < NO_LIMIT:
                 nodes = within_branches(draft.parents, nodes, self._session.most_branches)
@@ -204,7 +207,7 @@ class Verifier:
     def _plan_picks(
         self, prefix: list[int], draft: Draft, known: Sequence[int], observer: LayerObserver | None
     ) -> Plan[list[int]]:
-        """The target's picks after the prefix and after every node; `known` ones are as they were before."""
+        """The target's picks after the prefix and after every node; at `known` positions the known tokens."""
         yield from self._plan_return()
         if draft.parents is None:
             rows = yield from self._cursor.rows.plan(prefix, draft.ids, observer)

@@ -118,7 +118,7 @@ def test_every_wrong_key_is_one_clear_line_at_once_and_disturbs_nobody(
     write_key(tmp_path / "misled.key", EdgeKey(good.name, good.public, good.secret, new_pair()[0]))
     assert "its key is not the one" in refusal_of(running.address, tmp_path / "misled.key")
 
-    assert "with keys only" in refusal_of(running.address, None)
+    assert "only edges with keys" in refusal_of(running.address, None)
     plain = start_server(text_pair.target)
     assert "started without keys" in refusal_of(plain.address, keys.export("misled"))
 

@@ -147,5 +147,5 @@ def test_what_goes_wrong_in_a_template_is_a_refusal_with_its_words(template: str
 def test_a_template_without_place_for_words_is_refused(template: str) -> None:
     tokenizer = tiny.make_tokenizer()
     tokenizer.chat_template = template
-    with pytest.raises(ModelError, match="leaves out what a user says"):
+    with pytest.raises(ModelError, match="leaves out the user's text"):
         conversation_prompt(tokenizer, said(("user", "a")))

@@ -373,7 +373,7 @@ def test_drafts_that_win_by_far_are_left_alone_and_others_give_the_cloud_peace_m
     figures = near(0.003)
     trial = Trial(figures)
     assert drafted(trial, 0.0025, 96) == [False] * 47 + [True]
-    assert "8 tokens" not in trial.why and "12 tokens, to see" in trial.why and figures.alone_in_peace_s is None
+    assert "8 tokens" not in trial.why and "12 tokens, to time" in trial.why and figures.alone_in_peace_s is None
     for _ in range(12):
         figures.streamed(1, 0.003, 0)
         trial.came(False, 1, None)

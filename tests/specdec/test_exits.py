@@ -103,7 +103,7 @@ def test_picked_exits_are_those_of_the_whole(pair: Pair) -> None:
     assert picked.layers == (1,) and picked.agreement == {1: 0.5}
     assert picked.parameter_count * 2 == exits.parameter_count
     torch.testing.assert_close(picked.logits(1, hidden[1]), exits.logits(1, hidden[1]))
-    with pytest.raises(ModelError, match="layer 0 has no exit: there is one after 1"):
+    with pytest.raises(ModelError, match="layer 0 has no exit: there are exits after 1"):
         picked.logits(0, hidden[0])
 
 
@@ -189,7 +189,7 @@ def test_half_written_and_broken_folders_are_told_in_one_line(pair: Pair, tmp_pa
         ('{"x":' * 100_000, "holds no usable early exits"),
         (good.replace('"width": 16', '"width": -1'), "holds no usable early exits"),
         (good.replace('"width": 16', f'"width": {10**30}'), "holds no usable early exits"),
-        (good.replace('"schema": 1', '"schema": 9'), "of schema 9, this is 1"),
+        (good.replace('"schema": 1', '"schema": 9'), "of schema 9, but this version needs 1"),
         (good.replace('"width": 16', '"width": 17'), "does not describe"),
     ):
         (tmp_path / "exits.json").write_text(broken, encoding="utf-8")

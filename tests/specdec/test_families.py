@@ -166,7 +166,7 @@ def test_methods_answer_like_the_target_alone(
 
 def test_a_split_within_the_layers_that_pictures_go_into_is_refused(tmp_path: Path) -> None:
     model = load_model(shrunken.build("qwen3_vl", tmp_path / "model"))
-    with pytest.raises(ModelError, match="pictures go into the first 2 layers"):
+    with pytest.raises(ModelError, match="pictures are added in the first 2 layers"):
         FrontPart(model, 1).prefill(prompts_of(model)[2], ())
     front = FrontPart(model, 2).prefill(prompts_of(model)[2], ())
     assert len(front) == 4 * 64 * model.encode(prompts_of(model)[2]).ids.shape[0]

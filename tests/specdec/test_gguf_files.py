@@ -103,7 +103,7 @@ def test_what_is_not_there_or_no_gguf_file_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["recurrent", "hybrid", "diffusion"])
 def test_a_model_whose_cache_cannot_be_cut_back_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding.library(), f"llama_model_is_{kind}", lambda handle: True)
-    assert "cut back" in refused(drafts.gguf_of(tiny.built_pairs() / "text-draft"))
+    assert "cropped" in refused(drafts.gguf_of(tiny.built_pairs() / "text-draft"))
 
 
 def test_a_missing_binding_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

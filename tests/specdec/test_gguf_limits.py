@@ -108,7 +108,7 @@ def test_rows_that_no_call_could_take_are_refused_before_the_library_sees_them()
 def test_more_sequences_than_the_library_knows_are_refused() -> None:
     options = GgufOptions(threads=1, gpu_layers=0, kv="f32")
     model = small(256).runner.decoder._model
-    with pytest.raises(ModelError, match="no context"):
+    with pytest.raises(ModelError, match="cannot create a context"):
         LlamaDecoder(model, options, 1, 256, Sizes(sequences=100_000))
 
 

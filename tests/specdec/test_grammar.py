@@ -213,7 +213,7 @@ class TestBadInput:
 
     def test_one_whose_shortest_answer_is_too_long(self) -> None:
         with pytest.raises(
-            SpecdecError, match=r"has 4 tokens at least: allow more than 3 \(max_new_tokens\)"
+            SpecdecError, match=r"has at least 4 tokens: allow more than 3 \(max_new_tokens\)"
         ):
             answer("sd", GenerationOptions(3, grammar="start: /abcd|dcbab/"))
         assert len(answer("sd", GenerationOptions(4, grammar="start: /abcd|dcbab/"))[0]) == 4

@@ -36,11 +36,11 @@ def test_every_kind_says_the_same(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("answer.txt", "yes", "says how it is written"),
+        ("answer.txt", "yes", "names its kind"),
         ("answer.regex", " \n", "it is empty"),
-        ("answer.json", "[1]", "is an object"),
-        ("answer.json", "{", "not as its name says"),
-        ("answer.gbnf", "root := ", "not as its name says"),
+        ("answer.json", "[1]", "must be an object"),
+        ("answer.json", "{", "is invalid"),
+        ("answer.gbnf", "root := ", "is invalid"),
         ("answer.lark", "x" * 20_000, "at most 16384"),
     ],
 )

@@ -274,7 +274,7 @@ def test_a_job_that_is_given_up_before_its_worker_begins_is_refused_as_any_other
     held = _Held()
     ticket = Turns(quick=1, most=1, name="test").take(held.begin, lambda reply: reply)
     until(lambda: held.asked.cancel())
-    with pytest.raises(OverLimit, match="given up"):
+    with pytest.raises(OverLimit, match="in favour of another client"):
         ticket.result(5)
 
 

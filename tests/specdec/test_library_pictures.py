@@ -206,9 +206,9 @@ def test_what_is_missing_for_pictures_is_said_in_one_line(
     with caplog.at_level(logging.WARNING, "specdec.models"):
         lacking = load_model(blind)
     (said,) = [record.getMessage() for record in caplog.records]
-    assert "without pictures (its processor cannot be made: " in said and "\n" not in said
+    assert "without pictures (its processor cannot be created: " in said and "\n" not in said
     asked = chat_prompt(model, "what is it?", images=[tiny.picture(1)])
-    with pytest.raises(ModelError, match="takes no images: its processor cannot be made") as refused:
+    with pytest.raises(ModelError, match="takes no images: its processor cannot be created") as refused:
         lacking.encode(asked)
     assert "\n" not in str(refused.value)
     text = chat_prompt(model, LONG)

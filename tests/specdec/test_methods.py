@@ -79,7 +79,7 @@ def test_axes_are_added_to_methods_that_draft_and_lack_them() -> None:
         ("sd+resample:guess", "choose one of noise"),
         ("sd+leave:never", "choose whole, tokens or plan"),
         ("dssd+tree:8x2", "token trees require shared noise"),
-        ("specedge+overlap:stream", "leaves whole"),
+        ("specedge+overlap:stream", "sent whole"),
     ],
 )
 def test_wrong_names_are_refused_with_what_there_is(name: str, words: str) -> None:
@@ -91,7 +91,7 @@ def test_wrong_names_are_refused_with_what_there_is(name: str, words: str) -> No
     "name", ["sd+length:marginal", "fsd+overlap:idle+length:marginal", "specedge+length:marginal"]
 )
 def test_marginal_needs_a_drafter_that_prepares_for_verdicts(name: str) -> None:
-    with pytest.raises(OptionsError, match="length:marginal goes with"):
+    with pytest.raises(OptionsError, match="length:marginal requires"):
         get_method(name)
     assert get_method("fsd+length:marginal").length == "marginal"
 

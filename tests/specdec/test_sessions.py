@@ -164,7 +164,7 @@ def test_bad_trees_and_paths_are_refused(text_pair: Pair) -> None:
     session.extend_tree([1, 2], [-1, 0])
     with pytest.raises(ModelError, match="path"):
         session.keep_path([1])
-    with pytest.raises(ModelError, match="does not go on behind the path"):
+    with pytest.raises(ModelError, match="is not below the path"):
         session.keep_path([], [1, 0])
 
 

@@ -64,7 +64,7 @@ def test_hidden_states_of_another_size_or_broken_ones_are_refused(text_pair: Pai
         back.hand_in(whole[: len(whole) // 2], model.encode(prompt_for(model)).ids.shape[0])
     with pytest.raises(ProtocolError, match="NaN"):
         back.hand_in(b"\xff" * 4 * model.runner.hidden_size, 1)
-    with pytest.raises(ProtocolError, match="0 came"):
+    with pytest.raises(ProtocolError, match="0 arrived"):
         back.extend([5])
 
 

@@ -196,7 +196,7 @@ def test_tracing_is_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_missing_is_one_line_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "1")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "pigeon")
-    with pytest.raises(OptionsError, match=r"no exporter 'pigeon'.*pip install"):
+    with pytest.raises(OptionsError, match=r"exporter 'pigeon'.*pip install"):
         tracing_from_environment("edge")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     assert isinstance(tracing_from_environment("edge"), Tracing)

@@ -86,7 +86,7 @@ def test_auto_thinks_of_trees_as_large_as_pay() -> None:
 def test_only_a_method_that_is_told_to_sends_less_than_its_budget() -> None:
     assert get_method("specedge").nodes == get_method("sd+tree:32x6").nodes == "all"
     assert get_method("specedge+nodes:paid").nodes == get_method("auto").nodes == "paid"
-    with pytest.raises(OptionsError, match="goes with a token tree"):
+    with pytest.raises(OptionsError, match="requires a token tree"):
         get_method("sd+nodes:paid")
     with pytest.raises(OptionsError, match="choose all or paid"):
         get_method("specedge+nodes:few")

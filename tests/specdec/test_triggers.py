@@ -127,7 +127,7 @@ def test_a_trigger_that_lacks_a_threshold_is_refused(length: str) -> None:
     "name", ["specedge+length:token:0.7", "sd+tree:12x4+length:worth", "fsd+tree:12x4+length:dual:0.5/0.3"]
 )
 def test_triggers_go_with_chains(name: str) -> None:
-    with pytest.raises(OptionsError, match="goes with chains"):
+    with pytest.raises(OptionsError, match="requires chains"):
         get_method(name)
 
 

@@ -150,7 +150,7 @@ def attend_all(query: Tensor, keys: Tensor, values: Tensor, scale: float | None)
 def _attend_all_by_hand(
     folded: Tensor, keys: Tensor, values: Tensor, scale: float | None
 ) -> tuple[Tensor, Tensor]:
-    """The same where no kernel returns the score; query folded [kv_heads, groups * rows, dim]."""
+    """As `attend_all`, for devices whose kernels do not return the score. folded: [kv_heads, groups * rows, dim]."""
     factor = folded.shape[-1] ** -0.5 if scale is None else scale
     scores = torch.bmm(folded.float(), keys.float().transpose(1, 2)) * factor
     return torch.bmm(scores.softmax(-1), values.float()), scores.logsumexp(-1)

@@ -204,7 +204,7 @@ def pictures_of(
     except ModelError:
         raise
     except Exception as error:  # the library raises nearly everything here; the cause stays attached
-        raise ModelError(f"its processor cannot be made: {first_line(error)}") from error
+        raise ModelError(f"its processor cannot be created: {first_line(error)}") from error
     if not getattr(tokenizer, "chat_template", None) and getattr(processor, "chat_template", None):
         tokenizer.chat_template = processor.chat_template
     return LibraryPictures(processor, config, takes, pixels)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The integers of one forward pass: which row is which token, where it stands, and which cache it belongs to.
+"""The integers of one forward pass: each row's token, position and cache.
 
-Plain arithmetic on the host. KV caches stay where their sessions keep them: a batch carries each cache's address and
-capacity, so that one kernel launch per layer serves all sessions and a session joins or leaves without a copy.
+Plain arithmetic on the host. KV caches stay in their sessions: a batch holds each cache's address and capacity, so that
+one kernel launch per layer serves all sessions, and sessions join or leave without copies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_ROWS = BUCKETS[-1]
 TILE = 8
 MAX_NODES = 256
-"""Nodes of one session's speculative tree that a mask has room for."""
+"""Most nodes of one session's tree in a mask."""
 
 
 class BatchRow(IntEnum):
@@ -32,9 +32,9 @@ class BatchRow(IntEnum):
     ROPE = 1
     """Rotary position."""
     SLOT = 2
-    """Where the row's key and value go in its cache."""
+    """Slot of the row's key and value in its cache."""
     POSITION = 3
-    """Place in the sequence; differs from SLOT for tree nodes. Sliding windows count by it."""
+    """Index in the sequence; differs from SLOT for tree nodes. Used for sliding windows."""
     CACHE = 4
     """Address of the session's cache."""
     CAPACITY = 5
@@ -42,16 +42,16 @@ class BatchRow(IntEnum):
 
 
 class Tile(IntEnum):
-    """The other lines: one value per tile. A tile with COUNT 0 is not used."""
+    """The other lines: one value per tile. A tile with COUNT 0 is unused."""
 
     FIRST = 6
     COUNT = 7
     TOTAL = 8
-    """Slots that are filled after this pass."""
+    """Slots filled after this pass."""
     COMMITTED = 9
     """Slots before the tree."""
     NODES = 10
-    """Tree nodes; 0 for a chain, whose rows see the slots up to their own."""
+    """Tree nodes; 0 for a chain, whose rows see all slots up to their own."""
 
 
 LINES = len(BatchRow) + len(Tile)
@@ -59,9 +59,11 @@ LINES = len(BatchRow) + len(Tile)
 
 @dataclass(frozen=True)
 class Batch:
-    """numbers int64 [LINES, bucket]. mask uint8 [bucket, MAX_NODES], which tree nodes a row sees; None without trees.
+    """The integers of one pass.
 
-    rows: how many are real. caches: tile by tile, for the reference operations, which cannot follow an address.
+    numbers: int64 [LINES, bucket]. mask: uint8 [bucket, MAX_NODES], which tree nodes a row sees; None without trees.
+    rows: rows without padding. caches: the cache of each tile, for the reference operations, which cannot use
+    addresses.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -71,7 +73,7 @@ class Batch:
 
     @property
     def bucket(self) -> int:
-        """Rows of the recorded forward that takes this batch."""
+        """Rows of the recorded pass for this batch."""
         return int(self.numbers.shape[1])
 
 
@@ -82,8 +84,8 @@ def bucket_of(rows: int) -> int:
 
 
 def fits(segment: Segment, windows: Collection[int]) -> bool:
-    """Whether the rows of a segment can be laid out: their positions are integers, their tree fits the mask and no
-    sliding window cuts through the tree.
+    """Whether a segment can be laid out: its positions are integers, its tree fits the mask, and no sliding window cuts
+    through the tree.
     """
     if isinstance(segment.positions, Tensor):
         return False
@@ -97,9 +99,9 @@ def lay_out(segments: Sequence[Segment], ids: Sequence[Sequence[int]], unused: T
     """Lay out the rows of several sessions, one session after another.
 
     Args:
-        segments: where each session's rows stand.
-        ids: each session's token ids; empty where the rows come as hidden states.
-        unused: a cache that belongs to no session; padding rows write there.
+        segments: Each session's rows.
+        ids: Each session's token ids; empty if its rows come as hidden states.
+        unused: A cache that belongs to no session, for padding rows to write to.
     """
     rows = sum(segment.rows for segment in segments)
     bucket = bucket_of(rows)

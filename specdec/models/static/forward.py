@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded forwards of one model, by bucket, and the draft of a whole chain in one launch.
+"""Recorded forward passes of one model, by bucket, and drafting of a whole chain in one launch.
 
-The host loads a batch's integers, replays, and reads what it needs. Thread-safe: a lock covers loading and launching,
-not the device's work.
+The host loads a batch's integers, replays, and reads the results it needs. Thread-safe: a lock covers loading and
+launching, but not the device's work.
 """
 
 from __future__ import annotations
@@ -31,36 +31,38 @@ from specdec.sampling.noise import noisy_argmax_of, seed_word
 from specdec.sampling.processors import cut_scores
 
 Staged = Any
-"""specdec.models.plans.Staged; DecoderRunner and LayerObserver are those of specdec.models.runner. Both import this."""
+"""specdec.models.plans.Staged; DecoderRunner and LayerObserver are from specdec.models.runner. Both modules import this
+one, so their types cannot be imported here.
+"""
 DecoderRunner = Any
 LayerObserver = Callable[[int, Tensor], None]
 
 _LOG = logging.getLogger("specdec.models")
 _CAPABILITY = (8, 0)
 _EARLY_CAPABILITY = (9, 0)
-"""From which a kernel can be launched before the one it depends on has ended."""
+"""Least compute capability with which a kernel can be launched before the one that it depends on has ended."""
 _ROUNDING = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
-"""How far two ways to compute a layer may differ, as a share of its largest value."""
+"""Tolerance between two implementations of a layer, as a share of its largest value."""
 _TIMED = 5
 _LONGEST_TABLE = 1 << 17
-"""Rotary positions kept on the device; sequences beyond take the ordinary path."""
+"""Most rotary positions kept on the device; longer sequences use the ordinary path."""
 _MOST_CHAINS = 32
 MOST_IN_A_RUN = 16
-"""Tokens of a chain that are predicted in one launch."""
+"""Most tokens of a chain that are predicted in one launch."""
 _STEPS = (BatchRow.ROPE, BatchRow.SLOT, BatchRow.POSITION, Tile.TOTAL)
-"""What grows by one from one token of a chain to the next."""
+"""Lines that increase by one from each token of a chain to the next."""
 
 
 @dataclass(frozen=True)
 class ChainRun:
-    """Tokens to predict one after another, each feeding the next on the device.
+    """A chain of tokens to predict on the device, each from the one before.
 
     Args:
-        count: how many.
-        options: how each is picked; seed and position enter as data, the others are part of the recording.
-        position: answer position of the first one.
-        banned: ids that are never picked, in order.
-        chances: whether the model's probability of each is wanted (specdec.sampling.choice.chances_of).
+        count: Number of tokens.
+        options: How tokens are picked. Seed and position are data; the other options are part of the recording.
+        position: Answer position of the first token.
+        banned: Ids that are never picked, sorted.
+        chances: Also compute the model's probability of each token (specdec.sampling.choice.chances_of).
     """
 
     count: int
@@ -71,7 +73,7 @@ class ChainRun:
 
     @property
     def recording(self) -> tuple[Any, ...]:
-        """What a recording is made for."""
+        """Key of the recording: the values that are fixed in it."""
         options = self.options
         cuts = (options.temperature, options.top_k, options.top_p, options.min_p) if options.temperature else ()
         return self.count, cuts, self.banned, self.chances
@@ -79,7 +81,7 @@ class ChainRun:
 
 @dataclass
 class _Part:
-    """Some layers of a recorded forward. found: (hidden behind them, logits or hidden, what GreedyPicks takes)."""
+    """Some layers of a recorded pass. found: (hidden after them, logits or hidden, input of GreedyPicks)."""
 
     replay: Callable[[], None]
     layers: range
@@ -88,7 +90,7 @@ class _Part:
 
 @dataclass
 class _Chain:
-    """A recorded draft: buffers that are loaded before a replay, and what gives the ids (see `StaticForward.chain`)."""
+    """A recorded chain: buffers to load before a replay, and `found` for the ids (see `StaticForward.chain`)."""
 
     replay: Callable[[], None]
     found: Callable[[], Tensor]
@@ -98,10 +100,10 @@ class _Chain:
 
 
 class StaticForward:
-    """The static decode path of one DecoderRunner. Made by `make_static`.
+    """The static decode path of one DecoderRunner. Created by `make_static`.
 
-    cuts: layers after which hidden states can be observed; a forward is recorded in parts that end there. recordings:
-    how many were made. fused_rows: up to so many rows `fused` is taken; none before `choose_fused`.
+    cuts: layers after which hidden states can be observed; passes are recorded in parts that end there. recordings: how
+    many were made. fused_rows: up to this many rows, fused operations are used; 0 before `choose_fused`.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class StaticForward:
         recorder: GraphRecorder,
         fused: Operations | None = None,
     ) -> None:
-        """fused: what forwards of few rows can be computed with instead, where the layers allow it."""
+        """fused: operations for passes with few rows, used if the layers allow it."""
         self._runner = runner
         self._operations = operations
         self._fused = fused if all(map(can_fuse, runner.layers)) else None
@@ -140,13 +142,13 @@ class StaticForward:
         self.recordings = 0
 
     def claim(self) -> None:
-        """From now on only the calling thread replays, and whatever others have recorded is recorded anew."""
+        """Reserve replays for the calling thread, and discard recordings made by other threads."""
         with self._lock:
             self._owner = threading.get_ident()
             self._forget()
 
     def observe(self, layers: Sequence[int]) -> None:
-        """Hidden states behind these layers will be wanted. Forwards are recorded anew."""
+        """Make hidden states after these layers observable. Existing recordings are discarded."""
         with self._lock:
             self.cuts = tuple(sorted(set(layers)))
             self._forget()
@@ -157,7 +159,7 @@ class StaticForward:
         self._recorder.forget()
 
     def takes(self, staged: Sequence[Staged]) -> bool:
-        """Whether a forward for these may be replayed; everything else takes the ordinary path."""
+        """Whether a pass over these extensions can be replayed; otherwise it takes the ordinary path."""
         if self._given_up or self._owner not in (None, threading.get_ident()):
             return False
         rows = 0
@@ -177,7 +179,7 @@ class StaticForward:
         return rows <= MAX_ROWS
 
     def logits(self, staged: Sequence[Staged], observer: LayerObserver | None) -> list[Tensor]:
-        """As `plans.forward_together`: logits float32 of each session's wanted rows."""
+        """As `plans.forward_together`: logits float32 of each session's requested rows."""
         with self._lock:
             raw, picks = self._run(staged, observer, with_head=True)
             spans, start = [], 0
@@ -195,16 +197,16 @@ class StaticForward:
         return found
 
     def hidden(self, staged: Sequence[Staged], observer: LayerObserver | None) -> Tensor:
-        """As `plans.hidden_together`: what comes out of the sessions' last layers, [rows, hidden_size]."""
+        """As `plans.hidden_together`: the output of the sessions' last layers, [rows, hidden_size]."""
         with self._lock:
             rows = sum(one.segment.rows for one in staged)
             return self._run(staged, observer, with_head=False)[0][:rows].clone()
 
     def chain(self, staged: Staged) -> Tensor:
-        """Feed the session's pending tokens, then predict `extension.run.count` tokens: int64 [count], on the device;
-        with chances float64 [2 * count], the ids first.
+        """Feed the session's pending tokens, then predict `extension.run.count` tokens.
 
-        The session then holds the pending tokens and all but the last of the predicted ones.
+        Returns int64 [count] on the device; with chances float64 [2 * count], ids first. The session then holds the
+        pending tokens and all but the last of the predicted ones.
         """
         run = staged.extension.run
         assert run is not None
@@ -225,7 +227,7 @@ class StaticForward:
             chain = self._chains.get(key)
             if chain is None:
                 chain = self._chains[key] = self._record_chain(inputs, run)
-                load()  # recording has moved on
+                load()  # recording has advanced the buffers
                 if len(self._chains) > _MOST_CHAINS:
                     self._chains.popitem(last=False)
             self._chains.move_to_end(key)
@@ -241,7 +243,7 @@ class StaticForward:
 
     @torch.inference_mode()
     def try_out(self) -> None:
-        """Run the operations for the smallest and the largest tile once. Raises whatever stops them."""
+        """Run the operations once for the smallest and the largest tile. Raises whatever error occurs."""
         runner = self._runner
         cache = runner.new_cache(BUCKETS[3], 1)
         for bucket in (BUCKETS[0], BUCKETS[3]):
@@ -250,7 +252,7 @@ class StaticForward:
 
     @torch.inference_mode()
     def choose_fused(self) -> None:
-        """Keep fused products only where this device computes them rightly and faster; try_out comes first."""
+        """Use fused products only if they are correct and faster on this device. Call after try_out."""
         if self._fused is None:
             return
         cache = self._runner.new_cache(MOST_FUSED)
@@ -258,22 +260,22 @@ class StaticForward:
             for rows in range(1, MOST_FUSED + 1):
                 fused, plain = (self._first_layer(cache, rows, most) for most in (MOST_FUSED, 0))
                 apart = float((fused - plain).abs().max() / plain.abs().max())
-                if not apart < _ROUNDING[self._runner.dtype]:  # also where it is no number
+                if not apart < _ROUNDING[self._runner.dtype]:  # also true for NaN
                     raise ArithmeticError(f"they are {apart:.1%} off")
             faster = self._milliseconds(cache, MOST_FUSED) < self._milliseconds(cache, 0)
-        except Exception as error:  # compilers, drivers and kernels fail in many ways; without them answers stay right
+        except Exception as error:  # compilers, drivers and kernels fail in many ways; unfused products still work
             faster = False
             _LOG.warning("products of few rows are not fused on this device (%s)", first_line(error))
         self.fused_rows = MOST_FUSED if faster else 0
         self._forget()
 
     def _first_layer(self, cache: Tensor, rows: int, fused_rows: int) -> Tensor:
-        """What the first layer makes of some rows: float32 [rows, hidden_size]."""
+        """The output of the first layer for some rows: float32 [rows, hidden_size]."""
         self.fused_rows = fused_rows
         return self._through(self._embedded(cache, rows), range(1), 0, self._inputs_of(rows)).float()
 
     def _milliseconds(self, cache: Tensor, fused_rows: int) -> float:
-        """Of a recorded forward of one row through all layers, the best of some."""
+        """Shortest time of a few recorded passes of one row through all layers."""
         runner, inputs = self._runner, self._inputs_of(1)
         self.fused_rows = fused_rows
         hidden = self._embedded(cache, 1)
@@ -288,7 +290,7 @@ class StaticForward:
         return min(taken)
 
     def _embedded(self, cache: Tensor, rows: int) -> Tensor:
-        """Rows of some ids, laid out behind nothing in a cache with room for them."""
+        """Embed `rows` ids, laid out at the beginning of a cache."""
         segment = Segment(cache, 0, rows, positions=range(rows))
         inputs = self._inputs_of(rows)
         inputs.load(lay_out([segment], [range(rows)], self._unused))
@@ -300,7 +302,7 @@ class StaticForward:
             torch.cuda.synchronize(self._runner.device)
 
     def warm_up(self, cache: Tensor, rows: int = MAX_ROWS) -> None:
-        """Record the buckets up to `rows` now. cache: of a session that holds nothing, with room for this many rows."""
+        """Record the buckets up to `rows` now. cache: an empty cache with room for this many rows."""
         for bucket in BUCKETS:
             if bucket > rows:
                 break
@@ -313,8 +315,8 @@ class StaticForward:
     def _run(
         self, staged: Sequence[Staged], after: LayerObserver | None, with_head: bool
     ) -> tuple[Tensor, Tensor]:
-        """One forward: raw logits [bucket, ...] and what GreedyPicks takes; without a head hidden states instead of
-        the logits. The next replay overwrites them.
+        """Run one pass: returns raw logits [bucket, ...] (without a head: hidden states) and the input of GreedyPicks.
+        The next replay overwrites both.
         """
         runner, first = self._runner, staged[0].extension
         segments = [one.segment for one in staged]
@@ -341,7 +343,7 @@ class StaticForward:
             if after is None:
                 continue
             seen = part.found()[0][: batch.rows]
-            if ahead:  # all parts are launched before anything is done with what they show
+            if ahead:  # launch all parts before calling observers
                 waiting.append((part, seen, self._recorder.mark()))
             else:
                 _show(after, part.layers, seen)
@@ -386,11 +388,11 @@ class StaticForward:
     def _record(self, work: Callable[[], Any], span: range) -> tuple[Callable[[], None], range, Callable[[], Any]]:
         try:
             replay, found = self._recorder.record(work)
-        except Exception as error:  # a product that waits for the device, memory: the cause is reported
+        except Exception as error:  # an operation that waits for the device, or memory; the cause is logged
             if isinstance(self._recorder, EagerRuns):
                 raise
-            _LOG.warning("forwards are not recorded as CUDA graphs and run slower (%s)", first_line(error))
-            self._recorder, self._given_up = EagerRuns(), True  # this one is run as it is; later ones go elsewhere
+            _LOG.warning("forward passes are not recorded as CUDA graphs and run slower (%s)", first_line(error))
+            self._recorder, self._given_up = EagerRuns(), True  # run this one eagerly; later ones use the ordinary path
             replay, found = self._recorder.record(work)
         self.recordings += 1
         return replay, span, found
@@ -424,13 +426,13 @@ class StaticForward:
                 picked.append(pick(hidden, step, chances))
                 following.numbers.add_(self._step)
             ids = torch.cat(picked)
-            return torch.cat([ids.double(), *chances]) if run.chances else ids  # a double holds an id exactly
+            return torch.cat([ids.double(), *chances]) if run.chances else ids  # float64 holds ids exactly
 
         replay, _, found = self._record(work, layers)
         return _Chain(replay, found, last, word, position)
 
     def _through(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
-        """hidden [bucket, hidden_size] through some layers. first: the layer that a session's cache begins with."""
+        """Run hidden [bucket, hidden_size] through some layers. first: the first layer of the sessions' caches."""
         runner, operations = self._runner, self._operations
         if self._fused is not None and hidden.shape[0] <= self.fused_rows:
             return self._through_fused(self._fused, hidden, span, first, inputs)
@@ -452,7 +454,7 @@ class StaticForward:
     def _through_fused(
         self, operations: Operations, hidden: Tensor, span: range, first: int, inputs: Inputs
     ) -> Tensor:
-        """The same for so few rows that a product takes as long as reading its weight."""
+        """As `_through`, for so few rows that a product takes as long as reading its weight."""
         for index in span:
             layer = self._runner.layers[index]
             qkv = operations.norm_product(hidden, layer.norm_1, layer.qkv)
@@ -483,9 +485,9 @@ def _show(observer: LayerObserver, layers: range, hidden: Tensor) -> None:
 
 
 def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | None:
-    """The static path of a model on a GPU; None, with one line in the log, where it cannot be had.
+    """The static path of a model on a GPU. If it is not available, logs one line and returns None.
 
-    Raises nothing: without it forwards take the ordinary path.
+    Never raises: passes then use the ordinary path.
     """
     if runner.device.type != "cuda":
         return None
@@ -504,14 +506,14 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
             static.try_out()
             static.choose_fused()
             return static
-        except Exception as error:  # compilers and drivers fail in many ways; without the path answers stay right
+        except Exception as error:  # compilers and drivers fail in many ways; the ordinary path still works
             reason = first_line(error)
-    _LOG.warning("forwards are not recorded as CUDA graphs and run slower (%s)", reason)
+    _LOG.warning("forward passes are not recorded as CUDA graphs and run slower (%s)", reason)
     return None
 
 
 def make_reference(runner: DecoderRunner, scale: float | None) -> StaticForward:
-    """The static path in plain torch, run eagerly: slow, for tests on any device."""
+    """The static path in plain torch, run eagerly; slow, for tests on any device."""
     operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale)
     static = StaticForward(runner, operations, EagerRuns(), operations)
     static.fused_rows = MOST_FUSED

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The static path's operations as Triton kernels: NVIDIA GPUs from compute capability 8.0 on.
+"""The static path's operations as Triton kernels, for NVIDIA GPUs from compute capability 8.0 on.
 
-Attention is flash decoding (Dao et al., 2023): the keys of a tile are split over several programs, whose partial
-results a second kernel joins by their log-sum-exp. Lengths, cache addresses and tree masks are read on the device, so
-a program without keys ends at once and one recorded launch serves every length.
+Attention is flash decoding (Dao et al., 2023): the keys of a tile are split over several programs, and a second kernel
+joins their partial results by log-sum-exp. Lengths, cache addresses and tree masks are read on the device, so one
+recorded launch serves every length, and a program without keys ends at once.
 """
 
 # mypy: ignore-errors
-# Triton compiles these functions from their source and knows no annotations but its own.
+# Triton compiles these functions from source and supports only its own annotations.
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from specdec.models.static.operations import Inputs
 _MOST_KEYS, _KEY_BYTES = 64, 16384
 """Keys that a program reads at a time; several such blocks must fit into a multiprocessor's shared memory."""
 _PROGRAMS = 264
-"""Programs with keys to read that fill a large GPU twice over: what splits are chosen for."""
+"""Target number of programs with keys, enough to fill a large GPU twice; splits are chosen for it."""
 _FEWEST_SPLITS, _MOST_SPLITS = 4, 32
 _COLUMNS, _DEPTH, _WARPS = 4, 1024, 4
-"""Of a product with few rows: a program reads this many rows of the weight, this many numbers of each at a time."""
+"""For a product with few rows: weight rows per program, numbers of each row read at a time, and warps."""
 
 
 class TritonOperations:
@@ -45,7 +45,9 @@ class TritonOperations:
         dtype: torch.dtype,
         early: bool = False,
     ) -> None:
-        """early: a kernel starts while the one before ends, and waits where it needs it (compute capability 9.0)."""
+        """early: start a kernel before the previous one has ended, and wait for its results on the device (compute
+        capability 9.0).
+        """
         self._heads = heads
         self._kv_heads = kv_heads
         self._head_dim = head_dim
@@ -212,13 +214,13 @@ class TritonOperations:
 
 
 class TritonTower(TowerOperations):
-    """What a vision tower computes between its products. What its switches gain was never measured: fused
-    norms are checked when a model is loaded, and nothing says yet that they are faster.
+    """The operations of a vision tower between its matrix products. The gain of the switches was never measured: fused
+    norms are checked for correctness when a model is loaded, but not for speed.
     """
 
     def __init__(self, fused_norms: bool = True, own_biases: bool = False, cudnn: bool = False) -> None:
-        """fused_norms: a sum and its norm are one kernel. own_biases: it and quick_gelu add the biases of the products
-        before them. cudnn: attention is cuDNN's where it has any, which plans once for each size of pictures.
+        """fused_norms: compute a sum and its norm in one kernel. own_biases: that kernel and quick_gelu also add the
+        biases of the products before them. cudnn: use cuDNN's attention if available; it plans once per picture size.
         """
         self._fused_norms = fused_norms
         self._own_biases = own_biases
@@ -245,11 +247,11 @@ class TritonTower(TowerOperations):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """See TowerOperations."""
         if self._cudnn:
-            # Not through the switches of torch: those are for all threads, and others attend meanwhile.
+            # Called directly, because torch's switches affect all threads, which use attention concurrently.
             cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
             try:
                 return cudnn(query, key, value, None, False, scale=scale)[0]
-            except RuntimeError:  # it has none for this GPU, type or width
+            except RuntimeError:  # not supported for this GPU, type or width
                 self._cudnn = False
         return super().attend(query, key, value, scale)
 
@@ -332,7 +334,7 @@ def _turn_patches(
     BLOCK: tl.constexpr,
     BLOCK_HEADS: tl.constexpr,
 ):
-    """All heads of one row, of the queries or of the keys."""
+    """Rotate all heads of one row, of the queries or of the keys."""
     row = tl.program_id(0)
     part = tl.program_id(1)
     head = tl.arange(0, BLOCK_HEADS)[:, None]
@@ -353,7 +355,7 @@ def _turn_patches(
 def _add_layer_norm(
     hidden, added, bias, weight, shift, width, eps, BIAS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One row: what is added to hidden stays there, and its norm takes the place of what was added."""
+    """One row: hidden += added (+ bias), and the norm of the sum overwrites `added`."""
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     inside = at < width
@@ -403,10 +405,10 @@ def _few_rows_product(
     BIAS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """Some columns of a product of one or two rows, which is no more work than reading the weight once.
+    """Some columns of a product of one or two rows, whose cost is reading the weight once.
 
-    The weight does not depend on the kernel before: its first part is asked for before that one has ended. The norm's
-    scale is a factor of whole rows, which comes in at the end.
+    The weight does not depend on the previous kernel, so its first part is loaded before that kernel has ended. The
+    norm's scale is a factor per row and is applied at the end.
     """
     if EARLY:
         gdc_launch_dependents()
@@ -464,7 +466,7 @@ def _few_rows_product(
         target = row * outer + column
         if BIAS:
             sum += tl.load(bias + column, mask=column < outer, other=0.0).to(tl.float32)
-        if GATE:  # rounded as torch rounds it
+        if GATE:  # rounded as in torch
             gate = sum.to(kind).to(tl.float32)
             sum = (gate / (1.0 + tl.exp(-gate))).to(kind).to(tl.float32) * up.to(kind).to(tl.float32)
         if ADD:
@@ -482,7 +484,7 @@ def _silu_gate(gate_up, gated, width, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     inside = at < width
     gate = tl.load(gate_up + row * 2 * width + at, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * 2 * width + width + at, mask=inside, other=0.0)
-    silu = (gate / (1.0 + tl.exp(-gate))).to(up.dtype)  # rounded as torch rounds it
+    silu = (gate / (1.0 + tl.exp(-gate))).to(up.dtype)  # rounded as in torch
     tl.store(gated + row * width + at, silu * up, mask=inside)
 
 
@@ -506,7 +508,7 @@ def _rotate_and_store(
     DTYPE: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """One head of one row: a query is rotated, a key is rotated and stored in its cache, a value is stored."""
+    """One head of one row: rotates a query; rotates a key and stores it in the cache; stores a value."""
     if EARLY:
         gdc_launch_dependents()
         gdc_wait()
@@ -534,7 +536,7 @@ def _rotate_and_store(
     if head < HEADS:
         tl.store(query + row * HEADS * DIM + head * DIM + at, x, mask=inside)
     else:
-        # Of the cache [layers, 2, kv_heads, capacity, dim]; keys of all heads come before values of all heads.
+        # Index into the cache [layers, 2, kv_heads, capacity, dim]: all heads' keys precede all heads' values.
         part = index.to(tl.int64) * 2 * KV_HEADS + head - HEADS
         address = tl.multiple_of(tl.load(numbers + _CACHE * rows + row), 16)
         cache = tl.multiple_of(address.to(tl.pointer_type(DTYPE)), 16)
@@ -566,7 +568,7 @@ def _attend_part(
     DTYPE: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """One tile, one key head, one part of the keys. The query heads that share the key head are rows side by side."""
+    """One tile, one key head, one part of the keys. Query heads that share the key head are adjacent rows."""
     if EARLY:
         gdc_launch_dependents()
         gdc_wait()
@@ -601,7 +603,7 @@ def _attend_part(
     q = tl.load(
         query + row[:, None] * HEADS * DIM + head[:, None] * DIM + at[None], mask=inside[None], other=0.0
     )
-    # Allocations are aligned; without a word of it the compiler loads keys element by element.
+    # Allocations are aligned; without this hint the compiler loads keys element by element.
     address = tl.multiple_of(tl.load(numbers + _CACHE * rows + first), 16)
     cache = tl.multiple_of(address.to(tl.pointer_type(DTYPE)), 16)
     capacity = tl.load(numbers + _CAPACITY * rows + first)
@@ -656,7 +658,8 @@ def _join_parts(
     SPLITS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """One head of one row: parts weighted by exp(score). Parts without keys were never written: they are not read."""
+    """One head of one row: joins parts, weighted by exp(score). Parts without keys were never written and are not read.
+    """
     if EARLY:
         gdc_launch_dependents()
         gdc_wait()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a layer computes beside its matrix products, over a batch whose lengths are data.
+"""The operations of a layer other than its matrix products, over a batch whose lengths are data.
 
-`TorchOperations` is the reference: plain torch, any device, shapes from buckets and cache capacities only. It attends
-over whole caches, masked, which is slow; `kernels.TritonOperations` reads no more than a session holds.
+`TorchOperations` is the reference: plain torch on any device, with shapes that depend only on buckets and cache
+capacities. It attends over whole caches with masks, which is slow. `kernels.TritonOperations` reads only filled slots.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from specdec.models.layers.pieces import Layer, Linear
 from specdec.models.static.batch import MAX_NODES, Batch, BatchRow, Tile
 
 MOST_FUSED = 2
-"""Rows of a forward whose products may be fused."""
+"""Most rows of a pass with fused products."""
 
 
 class Inputs:
     """The device buffers of one bucket: `numbers` int64 [LINES, bucket] and `mask` uint8 [bucket, MAX_NODES].
 
-    batch: what they were last loaded with.
+    batch: the batch loaded last.
     """
 
     def __init__(self, bucket: int, lines: int, device: torch.device) -> None:
@@ -41,24 +41,26 @@ class Inputs:
 
 
 class Operations(Protocol):
-    """Between two matrix products. Nothing here may wait for the device or depend on a length.
+    """Operations between two matrix products. They must not wait for the device, and no shape may depend on a length.
 
-    The last three are products fused with the norm before them or with what is done behind them.
+    The last three are products fused with the norm before them or with the operation after them.
     """
 
     def add_norm(
         self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        """hidden and added [rows, n] -> (their sum, its RMS norm times weight [n])."""
+        """hidden and added [rows, n] -> (their sum, its RMS norm times weight [n]). added: None counts as 0."""
         ...
 
     def attend(self, layer: Layer, index: int, qkv: Tensor, table: tuple[Tensor, Tensor], inputs: Inputs) -> Tensor:
         """Rotate queries and keys, write keys and values into the caches, attend.
 
         Args:
-            index: the layer's place in the caches.
+            layer: the layer.
+            index: the layer's index in the caches.
             qkv: [rows, (heads + 2 * kv_heads) * head_dim].
             table: (cos, signed sin), each [positions, head_dim], of the layer's kind of rotary embedding.
+            inputs: the loaded batch.
 
         Returns:
             [rows, heads * head_dim].
@@ -74,7 +76,7 @@ class Operations(Protocol):
         ...
 
     def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
-        """The same with a weight of 2n rows, then silu(first half) * second half: [rows, n]."""
+        """As `norm_product` with a weight of 2n rows, then silu(first half) * second half: [rows, n]."""
         ...
 
     def add_product(self, hidden: Tensor, given: Tensor, product: Linear) -> Tensor:
@@ -83,7 +85,7 @@ class Operations(Protocol):
 
 
 def can_fuse(layer: Layer) -> bool:
-    """Whether a layer is made of plain products, SiLU and the two usual norms, as the fused operations are."""
+    """Whether a layer has only plain products, SiLU and the two usual norms, as the fused operations require."""
     products = (layer.qkv, layer.out, layer.gate_up, layer.down)
     return (
         all(isinstance(product, Linear) for product in products)
@@ -95,7 +97,7 @@ def can_fuse(layer: Layer) -> bool:
 
 
 class TorchOperations:
-    """The reference, operation by operation."""
+    """The reference implementation."""
 
     def __init__(self, heads: int, kv_heads: int, head_dim: int, eps: float, scale: float | None) -> None:
         self._heads = heads
@@ -125,7 +127,7 @@ class TorchOperations:
         value = qkv[:, both * self._head_dim :].view(rows, self._kv_heads, self._head_dim)
         attended = torch.zeros(rows, self._heads * self._head_dim, dtype=qkv.dtype, device=qkv.device)
         tiles = []
-        for tile, cache in enumerate(inputs.batch.caches):  # write first: rows of one session may be in several tiles
+        for tile, cache in enumerate(inputs.batch.caches):  # write first: a session's rows may be in several tiles
             first, count = inputs.batch.numbers[[Tile.FIRST, Tile.COUNT], tile].tolist()
             own = slice(first, first + count)
             slots = numbers[BatchRow.SLOT, own]
@@ -143,7 +145,7 @@ class TorchOperations:
         return attended
 
     def _sees(self, numbers: Tensor, mask: Tensor, own: slice, tile: int, capacity: int, window: int) -> Tensor:
-        """Which slots of a cache the rows of a tile see: bool [rows, capacity]."""
+        """The mask of a tile's rows over a cache's slots: bool [rows, capacity]."""
         slot = torch.arange(capacity, device=numbers.device)[None]
         committed, nodes = numbers[Tile.COMMITTED, tile], numbers[Tile.NODES, tile]
         node = slot - committed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded work: run once to record it, replayed afterwards with whatever its fixed input buffers hold by then."""
+"""Recorded work: run once for recording, then replayed with the present contents of its fixed input buffers."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ T = TypeVar("T")
 
 
 class GraphRecorder(Protocol):
-    """Makes replayable recordings of functions that take nothing and return tensors."""
+    """Records functions without arguments that return tensors, for replay."""
 
     def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:
-        """Returns what replays the work, and what gives the tensors that it last filled."""
+        """Record work; returns a function that replays it, and one that returns its output tensors."""
         ...
 
     def forget(self) -> None:
-        """All that was recorded has been given up."""
+        """Release resources: all recordings have been discarded."""
         ...
 
     runs_ahead: bool
-    """Whether replays return before their work is done."""
+    """Whether replays return before the device has done their work."""
 
     def mark(self) -> object:
-        """An event behind all that was replayed so far."""
+        """An event after everything replayed so far."""
         ...
 
 
 class CudaGraphs:
-    """CUDA graphs that share one memory pool, recorded on a stream of their own.
+    """CUDA graphs that share one memory pool, recorded on a separate stream.
 
-    A graph is replayed on the caller's current stream. All graphs of one recorder must be replayed one after another on
-    one stream, since they share memory.
+    A graph is replayed on the caller's current stream. All graphs of one recorder must be replayed in sequence on one
+    stream, because they share memory.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -43,40 +43,40 @@ class CudaGraphs:
         self._anchor: torch.cuda.CUDAGraph | None = None
 
     def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:
-        """See Recorder. Runs the work once before it records: kernels are compiled and workspaces sized there."""
+        """See GraphRecorder. Runs the work once before recording, to compile kernels and size workspaces."""
         outer = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(outer)
         with torch.cuda.stream(self._stream):
             work()
             graph = torch.cuda.CUDAGraph()
-            # Other threads may allocate memory or wait for events meanwhile (pictures, exits).
+            # Other threads may allocate memory or wait for events during the capture (pictures, exits).
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 found = work()
             finally:
                 graph.capture_end()
         outer.wait_stream(self._stream)
-        self._anchor = self._anchor or graph  # a pool whose graphs are all gone cannot be recorded into again
+        self._anchor = self._anchor or graph  # once all its graphs are gone, a pool cannot be used again
         return graph.replay, lambda: found
 
     def forget(self) -> None:
-        """See Recorder."""
+        """See GraphRecorder."""
         self._pool, self._anchor = torch.cuda.graph_pool_handle(), None
 
     runs_ahead = True
 
     def mark(self) -> torch.cuda.Event:
-        """See Recorder."""
+        """See GraphRecorder."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         return event
 
 
 class EagerRuns:
-    """Runs the work anew at every replay: the static path on a CPU."""
+    """Runs the work again at every replay; used for the static path on a CPU."""
 
     def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:
-        """See Recorder."""
+        """See GraphRecorder."""
         found: list[T] = []
 
         def replay() -> None:
@@ -85,10 +85,10 @@ class EagerRuns:
         return replay, lambda: found[0]
 
     def forget(self) -> None:
-        """See Recorder."""
+        """See GraphRecorder."""
 
     runs_ahead = False
 
     def mark(self) -> object:
-        """See Recorder."""
+        """See GraphRecorder."""
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Qwen2-VL's vision tower on a GPU: recorded once per picture size and replayed, as a camera's frames have one size."""
+"""Qwen2-VL's vision tower on a GPU: recorded per picture size and replayed, because a camera's frames have one size."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from specdec.models.static.recording import CudaGraphs, GraphRecorder
 
 _LOG = logging.getLogger("specdec.models")
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.006}
-"""What kernels may differ by from plain torch, over the largest value."""
+"""Tolerance between kernels and plain torch, relative to the largest value."""
 _ROWS = 70
 _MOST_SIZES = 4
-"""Recordings kept; each holds the activations of one pass."""
+"""Most recordings kept; each holds the activations of one pass."""
 _SEEN_BEFORE = 2
-"""A size is recorded the second time it is asked for."""
+"""A size is recorded at its second use."""
 
 
 class RecordedTower:
@@ -42,7 +42,7 @@ class RecordedTower:
         ] = OrderedDict()
 
     def __call__(self, pixels: Tensor, grids: Sequence[Grid]) -> Tensor:
-        """pixels float [patches, features] -> [tokens, hidden_size] of all pictures in turn."""
+        """pixels float [patches, features] -> [tokens, hidden_size] of all pictures, concatenated."""
         sizes = tuple(grids)
         with self._lock:
             found = self._recorded.get(sizes)
@@ -77,15 +77,15 @@ class RecordedTower:
 
 
 def record_tower(visual: Any, config: Any, device: torch.device) -> RecordedTower | None:
-    """The tower of a Qwen2-VL network on a GPU, sharing its weights; None where it differs from what is known here."""
+    """The recorded tower of a Qwen2-VL network on a GPU, sharing its weights; None if its structure is unknown."""
     from specdec.models.static.kernels import TritonTower
 
     return tower_of(visual, config, TritonTower(), CudaGraphs(device))
 
 
 def tower_of(visual: Any, config: Any, operations: TowerOperations, recorder: GraphRecorder) -> RecordedTower | None:
-    """As `record_tower`, with any operations and recordings. Operations that differ from plain torch, or fail, give way
-    to that, with one line in the log.
+    """As `record_tower`, with given operations and recorder. If the operations fail or differ from plain torch, a
+    warning is logged and plain torch is used.
     """
     if config.model_type not in ("qwen2_vl", "qwen2_vl_vision") or config.hidden_act != "quick_gelu":
         return None
@@ -98,26 +98,26 @@ def tower_of(visual: Any, config: Any, operations: TowerOperations, recorder: Gr
         tower = VisionTower(shape)
     try:
         tower.load_state_dict(visual.state_dict(), assign=True)
-    except RuntimeError:  # quantised, or of another version
+    except RuntimeError:  # quantised, or another version
         return None
     tower.requires_grad_(False)
     try:
         apart = largest_difference(tower, operations)
-        agrees = apart < TOLERANCE[tower.merger.ln_q.weight.dtype]  # not where it is NaN
+        agrees = apart < TOLERANCE[tower.merger.ln_q.weight.dtype]  # False for NaN
         reason = f"they differ from plain torch by {apart:.2g}"
-    except Exception as error:  # compilers and drivers fail in many ways; plain torch is right
+    except Exception as error:  # compilers and drivers fail in many ways; plain torch still works
         agrees, reason = False, first_line(error)
     if agrees:
         tower.operations = operations
     else:
-        _LOG.warning("the vision tower does not use the kernels made for it and runs slower (%s)", reason)
+        _LOG.warning("the vision tower does not use its own kernels and runs slower (%s)", reason)
     return RecordedTower(tower, recorder)
 
 
 @torch.inference_mode()
 def largest_difference(tower: VisionTower, operations: TowerOperations) -> float:
-    """What `operations` do differently from plain torch in a tower's first block, on rows of noise: the largest
-    difference over the largest value, of the operation where that is most.
+    """Compare `operations` with plain torch in a tower's first block, on noise: the largest difference relative to the
+    largest value, maximised over the operations.
     """
     block: Any = tower.blocks[0]
     dim = tower.rotary([(1, 2, 2)])[0].shape[-1]

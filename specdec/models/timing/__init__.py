@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What forwards take: tried by their rows, and made to take longer (pacing)."""
+"""Durations of forward passes: measured by their rows, and extended artificially (pacing)."""

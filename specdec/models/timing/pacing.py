@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pacing: a forward takes at least this long, to stand in for a slower device or a larger model.
+"""Pacing: a minimum duration of forward passes, to emulate a slower device or a larger model.
 
-The minimum may depend on the rows that share the forward. It is spread evenly over the layers, so that what happens
-inside a forward (a layer's output, a pre-verify) happens at its proportionate time. Pacing changes when things happen,
-never what is computed.
+The minimum may depend on the number of rows. It is spread evenly over the layers, so that events inside a pass (a
+layer's output, a pre-verify) happen at their proportionate times. Pacing changes when things happen, never the results.
 """
 
 from __future__ import annotations
@@ -22,15 +21,14 @@ if TYPE_CHECKING:
     from specdec.models.runner import LayerObserver
 
 LATE = 1.1
-"""A forward that takes longer than its time by this factor is late: the machine is slower than it is paced."""
+"""A pass that exceeds its minimum duration by this factor is late: the machine is slower than the pacing."""
 
 
 class Pacer:
-    """Delays the layers of a forward so that the whole of it takes at least `minimum_ms`, by its rows where it says so.
+    """Delays the layers of a pass so that it takes at least `minimum_ms`, which may depend on the rows.
 
-    A pass over some of the layers takes their share of it. forwards, late: how many came to their end, and how many of
-    those took longer than LATE times what they should; worst: the most that one took, over what it should; mean: what
-    all of them took together, over that.
+    A pass over some of the layers takes their share of the minimum. forwards: complete passes. late: passes that took
+    longer than LATE times the minimum. worst: largest ratio of a pass's duration to its minimum.
     """
 
     def __init__(
@@ -51,21 +49,21 @@ class Pacer:
 
     @property
     def mean(self) -> float:
-        """What all forwards took, over what they should."""
+        """Ratio of the total duration of all passes to their total minimum."""
         return self._took_s / self._should_s if self._should_s else 1.0
 
     def minimum_at(self, rows: int) -> float:
-        """Milliseconds that a forward of this many rows takes at least."""
+        """Minimum duration of a pass over n rows, in milliseconds."""
         minimum_ms = self._minimum_ms
         return minimum_ms.for_rows(rows) if isinstance(minimum_ms, RowMs) else minimum_ms
 
     def begin(
         self, rows: int, observer: LayerObserver | None = None, layers: int | None = None
     ) -> LayerObserver:
-        """The observer of a forward of this many rows that starts now; `observer` sees each layer when its time comes.
+        """Start pacing a pass over this many rows; returns its observer, which calls `observer` at each layer's time.
 
-        layers: how many the pass has. Where that is known and nothing looks, it waits once, behind the last: who is
-        woken seldom is seldom woken late.
+        layers: number of layers in the pass. If it is given and there is no `observer`, the pacer waits only once,
+        after the last layer: fewer wake-ups mean fewer late ones.
         """
         started = self._clock()
         share_s = self.minimum_at(rows) / 1e3 / self._layers
@@ -96,9 +94,9 @@ class Pacer:
 
 
 def pace(model: LoadedModel, minimum_ms: float) -> None:
-    """Let every forward of `model`, prefills included, take at least this many milliseconds; 0 ends pacing.
+    """Give every forward pass of `model`, prefills included, a minimum duration in milliseconds; 0 ends pacing.
 
-    minimum_ms: the same for all, or a RowMs. Raises OptionsError for a time below 0 or above a minute.
+    minimum_ms: a number, or a RowMs. Raises OptionsError for a time below 0 or above a minute.
     """
     if isinstance(minimum_ms, bool) or not 0 <= minimum_ms <= MAX_MS:
         raise OptionsError(f"pacing of {minimum_ms!r} ms is out of range: choose 0 to {MAX_MS:g}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What forwards of a model take on its device, by the rows that share them: tried once, when it is loaded."""
+"""Times of a model's forward passes by their rows, measured once when the model is loaded."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ TRYING_S = 1.0
 
 
 def time_rows(model: LoadedModel, paced: float = 0.0, clock: Callable[[], float] = time.perf_counter) -> list[RowTime]:
-    """What forwards take by their rows: the quickest of some, on a model that is warm, within a second in all.
+    """Time forward passes by their rows: the fastest of a few each, on a warm model, within about a second in total.
 
-    paced: what they will be made to take, ms, which this need not wait for. Edges choose their drafts by it.
+    paced: minimum duration in ms that passes will have later; the results are raised to it without waiting. Edges
+    choose their drafts by these times.
     """
     session = model.new_session()
     session.prefill(model.encode(Prompt((0, 1, 2))))
@@ -28,7 +29,7 @@ def time_rows(model: LoadedModel, paced: float = 0.0, clock: Callable[[], float]
         taken = []
         for _ in range(TIMES_TRIED):
             started = clock()
-            float(session.extend([0] * rows)[-1, 0])  # the device has done it
+            float(session.extend([0] * rows)[-1, 0])  # waits for the device
             taken.append(clock() - started)
             session.rollback(held)
         least_ms = paced.for_rows(rows) if isinstance(paced, RowMs) else paced
@@ -39,7 +40,7 @@ def time_rows(model: LoadedModel, paced: float = 0.0, clock: Callable[[], float]
 
 
 def paced_row_times(model: LoadedModel) -> list[RowTime]:
-    """What was tried of a model when it was loaded, or the longer time that it has been paced to since."""
+    """A model's times measured at load, raised to its present pacing."""
     pacer = model.runner.pacer if model.row_us else None
     if pacer is None:
         return list(model.row_us)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Early exits: what the target would say, guessed from the hidden state after one of its earlier layers.
+"""Early exits: predictions of the target's next token from the hidden state after one of its inner layers.
 
-An *exit* is a small adapter after a layer, feeding the target's own final norm and LM head, which all exits
-share. It only ever guesses: hints are made of its logits, tokens never are. Layers are counted from 0, as a
-`LayerObserver` does; the last one has no exit, being its own.
+An *exit* is a small adapter after a layer that feeds the target's own final norm and LM head, which all exits share.
+Its logits are used only for hints, never for tokens. Layers count from 0, as in `LayerObserver`. The last layer needs
+no exit.
 """
 
 from specdec.verifying.exits.adapters import ExitAdapters

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adapters: two small matrices for each exit, hidden + up(silu(down(norm(hidden)))).
+"""The adapters: two small matrices per exit, hidden + up(silu(down(norm(hidden)))).
 
-The norm has no weight of its own, because `down` would absorb it. All exits' matrices lie in two tensors, so
-that the rows of several layers can go through in one product.
+The norm has no weight, because `down` would absorb it. The matrices of all exits are stored in two tensors, so that
+rows of several layers can be computed in one product.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 class ExitAdapters(nn.Module):
     """down: float [exits, width, hidden_size]; up: float [exits, hidden_size, width].
 
-    Starts as the identity: an untrained exit is the model's own head on an early hidden state.
+    Initialised as the identity: an untrained exit is the model's own head on an early hidden state.
     """
 
     def __init__(
@@ -26,29 +26,30 @@ class ExitAdapters(nn.Module):
         super().__init__()
         self.down = nn.Parameter(torch.empty(exits, width, hidden_size, device=device))
         self.up = nn.Parameter(torch.zeros(exits, hidden_size, width, device=device))
-        # Weights without memory are about to be replaced, and initialising them makes torch load its compiler.
+        # Weights on the meta device are about to be replaced, and initialising them makes torch load its compiler.
         if not self.down.is_meta:
             nn.init.normal_(self.down, std=1 / math.sqrt(hidden_size))
 
     @property
     def width(self) -> int:
-        """Numbers between the two matrices."""
+        """Size of the bottleneck between the two matrices."""
         return self.down.shape[1]
 
     def one(self, slot: int, hidden: Tensor) -> Tensor:
-        """hidden [rows, hidden_size] of the slot's layer -> what the final norm takes, of the same shape."""
+        """hidden [rows, hidden_size] of the slot's layer -> input of the final norm, of the same shape."""
         return bottleneck(hidden, self.down[slot], self.up[slot])
 
 
 def bottleneck(hidden: Tensor, down: Tensor, up: Tensor) -> Tensor:
-    """One adapter: hidden [rows, hidden_size], down [width, hidden_size], up [hidden_size, width] -> like hidden."""
+    """One adapter. hidden [rows, hidden_size], down [width, hidden_size], up [hidden_size, width] -> shape of hidden.
+    """
     return hidden + F.linear(F.silu(F.linear(hidden, down) * unit_scale(hidden)), up)
 
 
 def unit_scale(hidden: Tensor) -> Tensor:
-    """What a row must be multiplied by to have a root mean square of 1: [..., 1], in the type of `hidden`.
+    """The factor that gives each row a root mean square of 1: [..., 1], in the type of `hidden`.
 
-    One operation instead of the six of an RMS norm: an exit is mostly the overhead of its operations.
+    One operation instead of the six of an RMS norm, because an exit's time is mostly the overhead of its operations.
     """
     length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
     scale: Tensor = (math.sqrt(hidden.shape[-1]) / length).to(hidden.dtype)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Early exits on a loaded model: hidden states after some layers -> logits over the vocabulary or over a shortlist.
 
-*Shortlist*: some token ids with their rows of the LM head, indexed once; it makes an exit cost a fraction of a
-full head.
+*Shortlist*: some token ids with their rows of the LM head, selected once. With it an exit costs a fraction of a full
+head.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from specdec.models.loaded import LoadedModel
 from specdec.verifying.exits.adapters import ExitAdapters
 from specdec.verifying.exits.layers import check_layers
 
-_EPS = 1e-12  # of norms, as good as none
+_EPS = 1e-12  # of norms, practically 0
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Part of an LM head, the final norm's weight in it.
+    """Part of an LM head, with the final norm's weight folded in.
 
     ids: int64 [n]. weight: [n, hidden_size]. bias: [n] or None.
     """
@@ -35,11 +35,11 @@ class Shortlist:
 
 
 class Exits:
-    """The exits of one model. Read-only once made, so any number of sessions may share it.
+    """The exits of one model. Read-only after construction, so any number of sessions may share it.
 
-    layers: the layers with an exit, rising. adapters: one slot for each. agreement: for each, the share of tokens
-    that it said as the final exit does, as measured after training (empty if unknown). frequent: the ids that the
-    target said most often in training, most frequent first (empty if unknown).
+    layers: the layers with an exit, ascending. adapters: one slot per exit. agreement: per layer, the share of tokens
+    on which the exit agrees with the final layer, as measured after training (empty if unknown). frequent: the target's
+    most frequent ids in training, most frequent first (empty if unknown).
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Exits:
         agreement: Mapping[int, float] | None = None,
         frequent: Sequence[int] = (),
     ) -> None:
-        """Takes the adapters over, into the model's device and number type. Raises ModelError where they do not fit."""
+        """Moves the adapters to the model's device and number type. Raises ModelError if they do not fit the model."""
         runner = model.runner
         self.model = model
         self.layers = check_layers(layers, runner.layer_count)
@@ -68,11 +68,11 @@ class Exits:
 
     @property
     def parameter_count(self) -> int:
-        """Numbers the adapters are made of."""
+        """Number of parameters of the adapters."""
         return sum(parameter.numel() for parameter in self.adapters.parameters())
 
     def pick(self, layers: Sequence[int]) -> Exits:
-        """Only some of the exits, with tensors of their own. Raises ModelError for a layer without an exit."""
+        """A copy with only some of the exits. Raises ModelError for a layer without an exit."""
         slots = [self._slot(layer) for layer in layers]
         picked = ExitAdapters(len(slots), self.model.runner.hidden_size, self.adapters.width, device="meta")
         weights = {name: value[slots] for name, value in self.adapters.state_dict().items()}
@@ -82,7 +82,7 @@ class Exits:
 
     @torch.inference_mode()
     def shortlist(self, ids: Sequence[int]) -> Shortlist:
-        """The LM head's rows of these ids. Raises ModelError for none, and for ids outside the real vocabulary."""
+        """The LM head's rows of these ids. Raises ModelError for an empty list, and for ids outside the vocabulary."""
         runner = self.model.runner
         if not ids or min(ids) < 0 or max(ids) >= runner.vocab_size:
             raise ModelError(f"a shortlist takes ids from 0 to {runner.vocab_size - 1}, at least one")
@@ -93,8 +93,8 @@ class Exits:
     def logits(self, layer: int, hidden: Tensor, shortlist: Shortlist | None = None) -> Tensor:
         """hidden [rows, hidden_size] after `layer` -> float32 [rows, vocab_size], or [rows, n] of the shortlist's ids.
 
-        Raises ModelError for a layer without an exit. Takes the operations that the target's layers are made of: these
-        are ready to run within a forward, where others, which take less alone (`bottleneck`), do not come out ahead.
+        Raises ModelError for a layer without an exit. It uses the same operations as the target's layers, whose kernels
+        are warm during a forward pass. `bottleneck`, which is faster alone, is not faster there.
         """
         down, up = self._parts[self._slot(layer)]
         width = (hidden.shape[-1],)
@@ -106,16 +106,16 @@ class Exits:
     def _slot(self, layer: int) -> int:
         if layer not in self._slots:
             raise ModelError(
-                f"layer {layer} has no exit: there is one after {', '.join(map(str, self.layers))}"
+                f"layer {layer} has no exit: there are exits after {', '.join(map(str, self.layers))}"
             )
         return self._slots[layer]
 
 
 def best(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """(place of the largest logit, confidence) of float32 [..., n], each [...].
+    """(index of the largest logit, confidence) of float32 [..., n], each [...].
 
-    confidence is the largest probability. Of a shortlist it is too high, by what the tokens left out would have
-    had; the place is an index into its ids.
+    confidence is the largest probability. With a shortlist it is too high, because the omitted tokens are not counted,
+    and the index refers to the shortlist's ids.
     """
     confidence, place = logits.softmax(-1).max(-1)
     return place, confidence

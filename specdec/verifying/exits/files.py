@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adapters on disk, apart from their backbone: a folder with exits.safetensors and exits.json."""
+"""Adapters on disk, separate from their backbone: a folder with exits.safetensors and exits.json."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ MOST_NUMBERS = 1 << 20
 
 
 class ExitsMetadata(msgspec.Struct, frozen=True):
-    """exits.json. agreement: with the final exit, top-1, in the order of `layers`; empty if it was not measured.
-
-    frequent: ids that the target says often, most frequent first; empty if they were not counted.
+    """The content of exits.json. agreement: top-1 agreement with the final layer, in the order of `layers`; empty if
+    not measured. frequent: the target's frequent ids, most frequent first; empty if not counted.
     """
 
     schema: int
@@ -42,7 +41,7 @@ class ExitsMetadata(msgspec.Struct, frozen=True):
 def save_exits(folder: Path, exits: Exits) -> None:
     """Write both files in float16 into an existing folder, exits.json last.
 
-    Raises ModelError when they cannot be written; what was there before then stays.
+    Raises ModelError if a file cannot be written; its previous content is then unchanged.
     """
     from safetensors.torch import save
 
@@ -70,9 +69,9 @@ def save_exits(folder: Path, exits: Exits) -> None:
 
 
 def load_exits(folder: str | Path, model: LoadedModel) -> Exits:
-    """The exits of a folder, on the model they were trained for.
+    """Load the exits in a folder for the model they were trained for.
 
-    Raises ModelError for a folder that holds none, for another backbone, and for layers that this one has not.
+    Raises ModelError for a folder without usable exits, another backbone, or layers that the model lacks.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -89,11 +88,11 @@ def load_exits(folder: str | Path, model: LoadedModel) -> Exits:
         raise ModelError(f"{place} holds no usable early exits ({error}): train them again") from error
     if about.schema != SCHEMA:
         raise ModelError(
-            f"{place} has early exits of schema {about.schema}, this is {SCHEMA}: train them again"
+            f"{place} has early exits of schema {about.schema}, but this version needs {SCHEMA}: train them again"
         )
     if difference := about.backbone.difference(fingerprint(model)):
         raise ModelError(
-            f"the early exits in {place} belong to {about.backbone_name}, and {model.path} has {difference}: "
+            f"the early exits in {place} belong to {about.backbone_name}, but {model.path} has {difference}: "
             "train exits for it"
         )
     adapters = ExitAdapters(len(about.layers), about.hidden_size, about.width, device="meta")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which model adapters belong to: hashes of its shape and of a few of its weights.
+"""Identifies the model that adapters belong to, by hashes of its shape and of a few of its weights.
 
 Equal for one checkpoint in float32 and bfloat16 (values are compared as bfloat16), and for quantised copies of it,
-whose matrices are left out of the comparison. In float16 only the shape is compared: its values were rounded already,
-and rounded once more to bfloat16 some differ from those of the other number types.
+whose matrices are not compared. In float16 only the shape is compared: its values are rounded already, and rounding
+them again to bfloat16 gives some values that differ from those of the other number types.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _SHAPE_FIELDS = (
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """shape: of the architecture. kept: of norms and embeddings, None in float16. matrices: of the layers', None where
-    quantised or in float16.
+    """Hashes of a model. shape: of the architecture. kept: of norms and embeddings; None in float16. matrices: of the
+    layers' matrices; None if quantised or in float16.
     """
 
     shape: str
@@ -40,7 +40,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
     matrices: str | None = None
 
     def difference(self, other: Fingerprint) -> str:
-        """What tells two models apart, in words; "" for one and the same."""
+        """Describe the difference between two models; "" if there is none."""
         if self.shape != other.shape:
             return "another architecture"
         if None not in (self.kept, other.kept) and self.kept != other.kept:
@@ -51,7 +51,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
 
 def fingerprint(model: LoadedModel) -> Fingerprint:
-    """Of a loaded model."""
+    """The fingerprint of a loaded model."""
     core = model.network.model
     text = core.language_model if model.is_multimodal else core
     shape = [model.network.config.model_type, *(getattr(text.config, name, None) for name in _SHAPE_FIELDS)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which layers have an exit, and how wide the adapters are."""
+"""Choice of the layers with an exit, and of the adapters' width."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDEST = 400
 
 @dataclass(frozen=True)
 class Published:
-    """Adapters of a published system. parameters_m: what its authors count, in millions."""
+    """Adapters of a published system. parameters_m: parameters in millions, as its authors state."""
 
     model: str
     hidden_size: int
@@ -23,8 +23,8 @@ class Published:
 
 
 PUBLISHED = (
-    # Fast edge-cloud decoding with early exits, Table 2 (papers.yaml: fsd_000.exits). It prints counts alone: the
-    # widths are the multiples of 4 that give them, with two matrices an exit.
+    # Fast edge-cloud decoding with early exits, Table 2 (papers.yaml: fsd_000.exits). It states only parameter counts;
+    # the widths are the multiples of 4 that give them, with two matrices per exit.
     Published("Vicuna-7B", 4096, 32, 400, 101),
     Published("Llama-2-7B", 4096, 32, 400, 101),
     Published("Vicuna-13B", 5120, 40, 396, 158),
@@ -33,7 +33,7 @@ PUBLISHED = (
 
 
 def usual_width(hidden_size: int) -> int:
-    """The published width for models of this size, half the hidden size (at most WIDEST) for any other."""
+    """The published width for models of this hidden size; otherwise half the hidden size, at most WIDEST."""
     known = {entry.hidden_size: entry.width for entry in PUBLISHED}
     return known.get(hidden_size) or max(1, min(hidden_size // 2, WIDEST))
 
@@ -63,13 +63,13 @@ def choose_layers(spec: str, layer_count: int) -> tuple[int, ...]:
 
 
 def check_layers(layers: Iterable[int], layer_count: int) -> tuple[int, ...]:
-    """The layers as a tuple. Raises ModelError unless they rise and every one has a layer behind it."""
+    """The layers as a tuple. Raises ModelError unless they ascend and none of them is the last layer."""
     chosen = tuple(layers)
     if not chosen:
         raise ModelError(f"no layer of {layer_count} was chosen for an exit: choose at least one")
     if list(chosen) != sorted(set(chosen)):
         raise ModelError(
-            f"exit layers {list(chosen)} are not in rising order: name each layer once, in order"
+            f"exit layers {list(chosen)} are not in ascending order: name each layer once, in order"
         )
     if chosen[0] < 0 or chosen[-1] > layer_count - 2:
         raise ModelError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which exits are worth their time: early ones leave more time to act on a hint, late ones are right more often."""
+"""Selects the exits worth their time: early ones leave more time to act on a hint, late ones are right more often."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from specdec.verifying.exits.exits import Exits
 from specdec.verifying.exits.layers import choose_layers
 
 MOST = 4
-"""Exits that `auto` takes at most."""
+"""Most exits that `auto` selects."""
 
 LEAST_GAIN = 0.01
-"""One exit more must be worth so much more, as a share, to be taken."""
+"""Least relative gain for which `auto` adds one more exit."""
 
 LATEST = 0.75
-"""Of the layers: what an exit says later leaves no time to draft a chain before the verdict."""
+"""Latest position of an exit, as a share of the layers: a later hint leaves no time to draft before the verdict."""
 
 FIRST_HINT = 0.5
-"""Of the layers: the first exit is worked out by then, so that its hint leaves before 60 % of the forward."""
+"""Latest position of the first exit, as a share of the layers, so that its hint is sent before 60 % of the pass."""
 
 
 def use_exits(exits: Exits, spec: str, most: int = MOST) -> tuple[int, ...]:
-    """Layers of the exits to use, named by "auto" (the few worth it, at most this many), "all", "every:K" or "1,3,5".
+    """The layers of the exits to use. spec: "auto" (the few worth it, at most `most`), "all", "every:K" or "1,3,5".
 
     Raises OptionsError for anything else, and for layers without an exit.
     """
@@ -43,10 +43,10 @@ def use_exits(exits: Exits, spec: str, most: int = MOST) -> tuple[int, ...]:
 
 
 def _few(exits: Exits, layer_count: int, most: int) -> tuple[int, ...]:
-    """The best set of at most this many exits, built up one by one, each the one that adds most.
+    """A good set of at most `most` exits, chosen greedily.
 
-    A set is worth what the latest exit so far is worth, over all the time from its first hint to the verdict: its
-    agreement to the third power, because an outcome is two tokens of the draft or so and one behind them.
+    The worth of a set is the integral, over the time from its first hint to the verdict, of the latest exit's agreement
+    to the third power: an outcome consists of about two tokens of the draft and one after them.
     """
     shares = {
         layer: exits.agreement.get(layer, (layer + 1) / layer_count) ** 3

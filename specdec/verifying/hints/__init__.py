@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hints: what early exits expect of a verdict, and the vocabulary they are asked about."""
+"""Hints: early exits' predictions of a verdict, and the vocabulary that they cover."""

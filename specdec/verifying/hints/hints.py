@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hints: what early exits expect of the verdict on a draft, while the forward over it is still going on.
+"""Hints: early exits' predictions of the verdict on a draft, made while the forward pass over it is running.
 
 *Outcome*: the draft is accepted along the path to node `last - 1`, and the target's next token is `token`, which is
-not a child of that node. A verdict is an outcome; an exit gives each a probability: that of every token of the path,
-one after the other, times that of the token. Outcomes that end the answer are left out, because no draft follows them.
-Hints are never part of an answer.
+not a child of that node. A verdict is an outcome. An exit's probability of an outcome is the product of its
+probabilities of all tokens of the path and of the next token. Outcomes that end the answer are left out, because no
+draft follows them. Hints are never part of an answer.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from specdec.verifying.hints.side_stream import SideStream, beside_of
 from specdec.verifying.hints.vocabulary import ExitVocabulary, SessionVocabulary
 
 OUTCOMES = 4
-"""Outcomes that an exit names at most."""
+"""Most outcomes that one exit names."""
 
 MIN_CONFIDENCE = 0.02
 """Outcomes less likely than this are not worth a message."""
 
 
 class ExitOutcome(NamedTuple):
-    """last: one more than the last accepted node's index, as in Judgement. confidence: the exit's probability of it.
-
-    layer: the exit's.
+    """An outcome as an exit predicts it. last: index of the last accepted node + 1, as in Judgement. confidence: the
+    exit's probability of the outcome. layer: the exit's layer.
     """
 
     last: int
@@ -46,15 +45,14 @@ class ExitOutcome(NamedTuple):
 
 
 class HintMaker:
-    """Makes the hints of all sessions of one model. Works for one thread; sessions may be interleaved.
+    """Makes the hints of all sessions of one model. For one thread; sessions may be interleaved.
 
-    layers: those after which an exit has its turn, rising. beside: where exits are worked out beside the forward, None:
-    on the spot.
+    layers: the layers with an exit, ascending. beside: the side stream on which exits run; None: exits run within the
+    pass.
     """
 
     def __init__(self, exits: Exits, outcomes: int = OUTCOMES, beside: SideStream | None = None) -> None:
-        """exits: all of them are used. outcomes: what each names at most. beside: None: as the model's device has it.
-        """
+        """exits: all of them are used. outcomes: most outcomes per exit. beside: None: the default of the device."""
         self.exits = exits
         self.layers = exits.layers
         self.model = exits.model
@@ -68,7 +66,7 @@ class HintMaker:
     def session(
         self, prompt_ids: Sequence[int], options: GenerationOptions, history: Sequence[int] = ()
     ) -> SessionHints:
-        """Hints for one answer. history: tokens of it that are verified already."""
+        """Hints for one answer. history: its tokens verified so far."""
         return SessionHints(self, prompt_ids, options, history)
 
 
@@ -85,7 +83,7 @@ class SessionHints:
         model = maker.model
         self.maker = maker
         self.options = options
-        # A grammar in a worker would be waited for in the middle of a forward: hints do without.
+        # A grammar in a worker would stall the forward pass, so hints ignore it.
         grammar = None if model.is_isolated else model.grammar(options.grammar)
         self.adjuster = Adjuster(
             options, prompt_ids, model.eos_token_ids, model.vocab_size, model.device, grammar
@@ -94,15 +92,15 @@ class SessionHints:
         self.vocabulary = whole or maker.vocabulary.session([*prompt_ids, *history])
 
     def watch(self, draft: Draft, answer: Sequence[int], limit: int) -> DraftHints:
-        """Hints for a draft that goes on where the answer ends; limit: tokens the answer may have.
+        """Hints for a draft that continues the answer. limit: most tokens of the answer.
 
-        The draft is what is fed to the target of it: its nodes are the last rows of the pass.
+        The draft must consist of the nodes fed to the target: they are the last rows of the pass.
         """
         return DraftHints(self, draft, list(answer), limit)
 
 
 class DraftHints:
-    """Hints for one draft. Nothing is worked out before an exit's turn."""
+    """Hints for one draft. Nothing is computed before the first exit."""
 
     def __init__(self, session: SessionHints, draft: Draft, answer: list[int], limit: int) -> None:
         self._session = session
@@ -113,35 +111,35 @@ class DraftHints:
         self._layout: _Layout | None = None
 
     def after(self, layer: int, hidden: Tensor) -> list[ExitOutcome]:
-        """hidden [rows, hidden_size] after a layer; its last len(draft) + 1 rows count. For the forward's observer.
+        """The likeliest outcomes by this layer's exit, likeliest first. For the observer of the forward pass.
 
-        Returns the likeliest outcomes by this layer's exit, the likeliest first; none where it has no exit, and
-        where the pass has no row for what follows the answer alone.
+        hidden: [rows, hidden_size] after the layer; its last len(draft) + 1 rows are used. Returns nothing if the layer
+        has no exit, or the pass has no row for the token after the answer alone.
         """
         if not self.watches(layer, hidden):
             return []
         return self.outcomes(layer, self.chances(layer, hidden).cpu())
 
     def watches(self, layer: int, hidden: Tensor) -> bool:
-        """Whether there is anything to say after this layer of a pass with these rows."""
+        """Whether `after` can make hints after this layer of a pass with these rows."""
         return layer in self._session.maker.layers and hidden.shape[0] >= self._rows
 
     def chances(self, layer: int, hidden: Tensor) -> Tensor:
-        """What `after` works out on the model's device: float32 [rows, n] for `outcomes`. No thread waits for it."""
+        """The device part of `after`: probabilities float32 [rows, n] for `outcomes`, without a wait."""
         maker = self._session.maker
         if hidden.shape[0] > self._rows:
             hidden = hidden[-self._rows :]
         if self._layout is None:
             self._layout = _Layout(self._session, self._draft, self._answer, self._limit)
         layout = self._layout
-        shortlist = layout.vocabulary.shortlist()  # another session of this pass may have had its own there since
+        shortlist = layout.vocabulary.shortlist()  # another session of this pass may have replaced the columns
         logits = maker.exits.logits(layer, hidden, shortlist)
         if self._session.adjuster.active:
             logits = self._adjust(logits)
         return layout.chances(logits)
 
     def outcomes(self, layer: int, chances: Tensor) -> list[ExitOutcome]:
-        """What `after` makes of them on the CPU; they are written over."""
+        """The CPU part of `after`; overwrites `chances`."""
         layout = self._layout
         assert layout is not None, "chances come first"
         token = layout.vocabulary.token
@@ -149,7 +147,7 @@ class DraftHints:
         return [ExitOutcome(row, token(column), min(chance, 1.0), layer) for chance, row, column in likely]
 
     def _adjust(self, logits: Tensor) -> Tensor:
-        """As the target's own rows [rows, vocab] are adjusted."""
+        """Adjust logits [rows, vocab] like the target's own rows."""
         ids, parents, adjuster = self._draft.ids, self._draft.parents, self._session.adjuster
         if parents is None:
             return adjuster.chain(logits, self._answer, ids)
@@ -157,7 +155,8 @@ class DraftHints:
 
 
 class _Layout:
-    """Where the tokens of a draft stand in an exit's logits [rows, n]: row 0 before, row i + 1 after node i."""
+    """Positions of a draft's tokens in an exit's logits [rows, n]: row 0 precedes the draft, row i + 1 follows node i.
+    """
 
     def __init__(self, session: SessionHints, draft: Draft, answer: list[int], limit: int) -> None:
         vocabulary = session.vocabulary
@@ -171,7 +170,7 @@ class _Layout:
             (parent + 1, vocabulary.column(token)) for parent, token in zip(parents, draft.ids, strict=True)
         ]
         depths = [0, *(depth + 1 for depth in draft.depths())]
-        # After one more token the answer is as long as it may be: nothing is drafted behind it.
+        # After one more token the answer has its maximum length: nothing is drafted after it.
         self._full = [row for row, depth in enumerate(depths) if len(answer) + depth + 1 >= limit]
         self._noise: Tensor | None = None
         if self._options.temperature > 0.0:
@@ -184,22 +183,22 @@ class _Layout:
             self._noise = noise.float()
 
     def chances(self, logits: Tensor) -> Tensor:
-        """logits float32 [rows, n] -> of each token to be picked, of the same shape."""
-        if self._noise is not None:  # what is picked is known except for the logits (see Chooser.log_scores)
+        """logits float32 [rows, n] -> probability of each token to be picked, of the same shape."""
+        if self._noise is not None:  # the noise is known, so it is included (see Chooser.log_scores)
             logits = process_logits(logits, self._options) + self._noise
         return torch.softmax(logits, dim=-1)
 
     def likeliest(self, scores: npt.NDArray[np.float32], count: int) -> list[tuple[float, int, int]]:
-        """scores [rows, n], which are written over -> (probability, row, column) of the likeliest outcomes, falling, at
-        most so many.
+        """The likeliest outcomes as (probability, row, column), descending, at most `count`. Overwrites scores [rows,
+        n].
 
-        Written with what costs least in the middle of a forward: few operations, each on a row.
+        Optimised for the middle of a forward pass: few operations, each on one row.
         """
-        ends = self.vocabulary.ends  # an end is not an outcome either, and nothing comes behind it
+        ends = self.vocabulary.ends  # an EOS is not an outcome either, and nothing follows it
         paths = [1.0]
         for row, column in self._nodes:
             paths.append(0.0 if column in ends else paths[row] * scores.item(row, column))
-        for row, column in self._nodes:  # a child is not an outcome: the path goes on there
+        for row, column in self._nodes:  # a child is not an outcome, because the path continues there
             scores[row, column] = 0.0
         for row in self._full:
             paths[row] = 0.0

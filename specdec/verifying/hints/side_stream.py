@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work beside a forward: exits on a stream of their own, whose results are taken as they get ready.
+"""Runs exits on a separate CUDA stream during a forward pass, and delivers results as they become ready.
 
-The forward's own stream never waits for an exit, and the program waits for neither while layers
-are being issued to the device. In this order: an event behind the layer on the main stream; the side stream waits for
-it, does the work, copies the result to pinned memory and records an event behind that; once the whole forward is
-issued, results are handed over as their events come to pass, until the forward is done. What is not ready by then is
-dropped.
+The main stream never waits for an exit, and the host waits for neither while it launches layers. The sequence: an event
+after the layer is recorded on the main stream; the side stream waits for it, does the work, copies the result to pinned
+memory and records another event. Once the whole pass is launched, results are delivered as their events complete, until
+the pass is done. Results that are not ready by then are dropped.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ import torch
 from torch import Tensor
 
 POLL_S = 50e-6
-"""Between two looks at events: a hint's delay at most, and next to nothing of a forward."""
+"""Interval between two polls of events: the largest delay of a hint, and negligible compared with a pass."""
 
 
 class CudaStreams:
-    """The streams of an NVIDIA GPU: the main one, that forwards run on, and one beside it. An event is a place in one
-    of them; its `query` says whether the device has come by it.
+    """The main stream of an NVIDIA GPU, on which forward passes run, and a side stream. The `query` of an event tells
+    whether the device has reached it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -33,27 +32,27 @@ class CudaStreams:
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def mark_main(self) -> torch.cuda.Event:
-        """An event behind all that the main stream has been given."""
+        """An event after everything launched on the main stream."""
         return self._mark(torch.cuda.current_stream(self._device))
 
     def side(self) -> AbstractContextManager[object]:
-        """What is issued within goes to the side stream."""
+        """A context in which work is launched on the side stream."""
         return torch.cuda.stream(self._side)
 
     def side_waits_for(self, event: torch.cuda.Event, hidden: Tensor) -> None:
-        """The side stream goes on when the event has come to pass; it reads `hidden`, made on the main stream, whose
-        memory is not given to others before it has.
+        """Make the side stream wait for the event. It then reads `hidden`, which was computed on the main stream and
+        whose memory is not reused before that.
         """
         self._side.wait_event(event)
         hidden.record_stream(self._side)
 
     def copy_to_host(self, result: Tensor) -> Tensor:
-        """A copy on the CPU that is being made, on the stream of this context; no thread waits."""
+        """Start an asynchronous copy to the CPU on the current stream."""
         host = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
         return host.copy_(result, non_blocking=True)
 
     def mark_side(self) -> torch.cuda.Event:
-        """An event behind all that the side stream has been given."""
+        """An event after everything launched on the side stream."""
         return self._mark(self._side)
 
     def _mark(self, stream: torch.cuda.Stream) -> torch.cuda.Event:
@@ -69,7 +68,7 @@ class _Copy(NamedTuple):
 
 
 class SideStream:
-    """Work beside the forward that is being issued. For one thread."""
+    """Work during the pass that is being launched. For one thread."""
 
     def __init__(self, streams: CudaStreams, sleep: Callable[[float], None] = time.sleep) -> None:
         self._streams = streams
@@ -79,11 +78,11 @@ class SideStream:
     def start(
         self, hidden: Tensor, work: Callable[[Tensor], Tensor], then: Callable[[Tensor], object]
     ) -> None:
-        """Have `work` done with the main stream's `hidden`; `then` takes the result, on the CPU, from within a
-        later call of `start` or `finish`, or never.
+        """Launch `work` on the main stream's `hidden`. `then` receives the result on the CPU during a later call of
+        `start` or `finish`, or never.
         """
         self._hand_over()
-        reached = getattr(hidden, "reached", None)  # where a recorded forward has run ahead of its observers
+        reached = getattr(hidden, "reached", None)  # set if a recorded pass runs ahead of its observers
         behind_layer = self._streams.mark_main() if reached is None else reached
         with self._streams.side():
             self._streams.side_waits_for(behind_layer, hidden)
@@ -91,12 +90,12 @@ class SideStream:
             self._copies.append(_Copy(host, self._streams.mark_side(), then))
 
     def finish(self) -> None:
-        """The forward is issued: hand over what gets ready before it is done, and forget the rest."""
+        """The pass is launched: deliver results that become ready before it is done, and drop the rest."""
         if not self._copies:
             return
         behind_forward = self._streams.mark_main()
         while True:
-            done = behind_forward.query()  # type: ignore[no-untyped-call]  # first: what was ready by then is not lost
+            done = behind_forward.query()  # type: ignore[no-untyped-call]  # first, to lose none
             self._hand_over()
             if done or not self._copies:
                 break
@@ -104,7 +103,7 @@ class SideStream:
         self.forget()
 
     def forget(self) -> None:
-        """No caller wants what has not been handed over."""
+        """Drop results that were not delivered yet."""
         self._copies.clear()
 
     def _hand_over(self) -> None:
@@ -114,5 +113,5 @@ class SideStream:
 
 
 def beside_of(device: torch.device) -> SideStream | None:
-    """A device's way; None where work is done on the spot: on a CPU."""
+    """The side stream of a device; None on a CPU, where work is done at once."""
     return SideStream(CudaStreams(device)) if device.type == "cuda" else None

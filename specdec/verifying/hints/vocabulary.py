@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tokens an exit is asked about: a shortlist of frequent ones and of those that the session is about.
+"""The tokens that an exit covers: a shortlist of frequent tokens and of tokens in the session.
 
-A shortlist makes an exit's head cost a fraction of a full one. Every session has columns of its own for tokens that
-are not frequent; the products run over one weight that all sessions share.
+With a shortlist an exit's head costs a fraction of a full head. Every session has its own columns for tokens that are
+not frequent; products use one weight that all sessions share.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from specdec.errors import ModelError
 from specdec.verifying.exits import Exits, Shortlist
 
 FREQUENT = 512
-"""Frequent tokens at most, or a 16th of the vocabulary where that is more."""
+"""Most frequent tokens, unless 1/16 of the vocabulary is more."""
 
 OWN = 64
-"""Tokens of a session that are not among the frequent ones, at most."""
+"""Most session-specific tokens that are not among the frequent ones."""
 
 WHOLE = 1024
-"""A vocabulary up to this size of which no tokens were counted is asked for as a whole."""
+"""A vocabulary up to this size without token counts is covered completely."""
 
 
 def most_frequent(vocab_size: int) -> int:
-    """How many frequent tokens a shortlist of a vocabulary has at most."""
+    """Most frequent tokens in a shortlist, for a vocabulary of this size."""
     return max(FREQUENT, vocab_size // 16)
 
 
 class ExitVocabulary:
-    """The shortlist of a model. Works for one thread."""
+    """The shortlist of a model. For one thread."""
 
     def __init__(self, exits: Exits) -> None:
         vocab_size = exits.model.vocab_size
@@ -38,7 +38,7 @@ class ExitVocabulary:
         self.device = exits.model.device
         self.ends = sorted(exits.model.eos_token_ids)
         counted = [token for token in exits.frequent if 0 <= token < vocab_size]
-        # Not counted: most tokenizers number their tokens as they were merged, the most frequent ones first.
+        # Without counts, use the lowest ids: most tokenizers number tokens in merge order, most frequent first.
         most = most_frequent(vocab_size)
         ranked = list(dict.fromkeys([*self.ends, *(counted or range(most))]))
         self.frequent = ranked[: max(most, len(self.ends))]
@@ -54,11 +54,11 @@ class ExitVocabulary:
             else:
                 self.buffer = exits.shortlist([*self.frequent, *self.fillers])
         except ModelError:
-            pass  # a quantised head has no rows: every exit goes through the whole of it
+            pass  # rows of a quantised head cannot be selected: exits use the full head
         self.whole = SessionVocabulary(self, range(vocab_size), None)
 
     def session(self, context: Sequence[int]) -> SessionVocabulary:
-        """The tokens of a session. context: ids of its prompt and of its answer so far, oldest first."""
+        """The vocabulary of a session. context: ids of its prompt and of its answer so far, oldest first."""
         if self.buffer is None:
             return self.whole
         own = [token for token in dict.fromkeys(reversed(context)) if token not in self.column][:OWN]
@@ -67,10 +67,10 @@ class ExitVocabulary:
 
 
 class SessionVocabulary:
-    """The tokens of one session, a column each."""
+    """The tokens of one session, one column each."""
 
     def __init__(self, vocabulary: ExitVocabulary, tokens: Sequence[int], own: int | None) -> None:
-        """own: how many columns, the last ones, may be given to other tokens; None: the whole vocabulary."""
+        """own: how many columns, at the end, are session-specific and replaceable; None: the whole vocabulary."""
         self._vocabulary = vocabulary
         self._tokens = tokens
         self.size = len(tokens)
@@ -83,18 +83,18 @@ class SessionVocabulary:
         self.ends = frozenset(self.column(token) for token in vocabulary.ends)
 
     def token(self, column: int) -> int:
-        """The id that a column stands for."""
+        """The token id of a column."""
         return self._tokens[column]
 
     def column(self, token: int) -> int:
-        """The column of a token that it has (see `have`)."""
+        """The column of a token, which must have one (see `have`)."""
         if self._own is None:
             return token
         column = self._vocabulary.column.get(token)
         return self._own[token] if column is None else column
 
     def have(self, tokens: Sequence[int]) -> bool:
-        """Give every token a column, in place of those that got theirs longest ago; False if they are too many."""
+        """Give every token a column, replacing the oldest session-specific ones; False if there are too many tokens."""
         if self._own is None:
             return True
         shared = self._vocabulary.column
@@ -107,7 +107,7 @@ class SessionVocabulary:
         return True
 
     def shortlist(self) -> Shortlist | None:
-        """For the exits' head, until the next session asks for its own; None for the full head."""
+        """The shortlist for the exits, valid until another session requests its own; None: the full head."""
         vocabulary = self._vocabulary
         buffer = vocabulary.all if self._own is None else vocabulary.buffer
         if self._own is None or buffer is None:
