@@ -77,7 +77,7 @@ ARGUMENTS = {
     ),
     "lidar": (
         "base",
-        "What looks ahead: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the "
+        "Collision sensor: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the "
         "lidar's frame), none.",
         ["base", "raw", "none"],
     ),
