@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planar base: a disc that follows velocity commands within limits and cannot enter things.
+"""The planar base: a disc that follows velocity commands within limits and cannot enter obstacles.
 
-Kinematic, in plain Python (tens of microseconds a step). Like the Go2 it holds the last command for one second and then
-stops by itself. It never decides anything and never reads a clock: time passes only through `step`.
+Kinematic, in plain Python (tens of microseconds per step). Like the Go2 it holds the last command for 1 s and then
+stops by itself. It makes no decisions and never reads a clock: time passes only through `step`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONTACT_RELEASE = 0.02  # metres off the obstacle before a new contact counts ag
 
 @dataclass(frozen=True, slots=True)
 class BaseLimits:
-    """What the base can do: m/s, rad/s and their rates; `hold` is how long a command stays in force [s]."""
+    """Limits of the base: m/s, rad/s and their rates; `hold`: how long a command stays in force [s]."""
 
     forward: float = 0.8
     backward: float = 0.4
@@ -50,14 +50,14 @@ class PlanarBase:
         self.travelled = 0.0
         self.time = 0.0
         self.in_contact = False
-        self.stuck = ""  # "forward", "backward" or "both": it does not go there, whatever it is told
-        self.push = (0.0, 0.0, 0.0)  # m/s ahead, m/s to the left, rad/s: a person moves it
+        self.stuck = ""  # "forward", "backward" or "both": directions in which it does not move
+        self.push = (0.0, 0.0, 0.0)  # m/s ahead, m/s to the left, rad/s: external push
         self._wanted = (0.0, 0.0)
         self._wanted_until = 0.0
         self._safe = 0.0  # a lower bound of the free distance around the body
 
     def command(self, vx: float, wz: float) -> None:
-        """Ask for a forward speed [m/s] and a turn rate [rad/s, left positive]; clipped, held `limits.hold` seconds.
+        """Command a forward speed [m/s] and a turn rate [rad/s, left positive]; clipped, held `limits.hold` seconds.
 
         Raises BadRequest for NaN or infinity (and keeps the previous command).
         """
@@ -77,7 +77,7 @@ class PlanarBase:
 
     def _advance(self, dt: float) -> None:
         lim = self.limits
-        # A tolerance of a nanosecond, because sums of float steps miss the exact second.
+        # A tolerance of 1 ns, because sums of float steps miss the exact second.
         want_vx, want_wz = self._wanted if self.time < self._wanted_until - 1e-9 else (0.0, 0.0)
         self.vx += min(max(want_vx - self.vx, -lim.accel * dt), lim.accel * dt)
         if self.stuck in ("forward" if self.vx > 0.0 else "backward", "both"):
@@ -102,7 +102,7 @@ class PlanarBase:
         self.pose = Pose2D(pose.x + dx, pose.y + dy, yaw)
 
     def _resolve(self, x: float, y: float, dx: float, dy: float) -> tuple[float, float]:
-        """The part of a displacement that stays outside everything: whole, slid along the surface, or none."""
+        """Return the part of a displacement that is free: all of it, slid along the surface, or none."""
         room_left = self._room.clearance(x + dx, y + dy) - self.radius
         if room_left >= 0.0:
             self._settle(room_left, touching=False)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The camera's own thread: it owns the rendered world, takes the newest request and drops what it has no time for.
+"""The camera's thread: it owns the rendered world, serves the newest request and drops older ones.
 
-Rendering takes milliseconds and releases the interpreter; in a thread of its own it does not hold up the base.
+Rendering takes milliseconds and releases the interpreter lock; in a separate thread it does not delay the base.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ class CameraShot:
 
 
 class CameraWorker:
-    """Renders `CameraShot`s in a thread and hands each picture (uint8 [H, W, 3] RGB) to `deliver`, still in that
-    thread.
-    """
+    """Renders `CameraShot`s in a thread, which also calls `deliver` with each picture (uint8 [H, W, 3] RGB)."""
 
     def __init__(self, width: int, height: int, deliver: Callable[[CameraShot, Image], None]):
         self._size = (width, height)
@@ -45,14 +43,14 @@ class CameraWorker:
         self._thread = threading.Thread(target=self._run, name="navsim-camera")
 
     def start(self) -> None:
-        """Make the world; returns when it is there. Raises what went wrong."""
+        """Start the thread and wait until the world is made. Raises the thread's error."""
         self._thread.start()
         self._started.wait()
         if self.failure is not None:
             raise self.failure
 
     def request(self, shot: CameraShot) -> None:
-        """Ask for a picture; an older request not yet begun is forgotten."""
+        """Request a picture; it replaces an older request that has not begun."""
         with self._wake:
             self._next = shot
             self._wake.notify()
@@ -67,13 +65,13 @@ class CameraWorker:
 
     def _run(self) -> None:
         try:
-            # Here and not above: without OpenGL the import fails, and the owner is to hear of it like of any failure.
+            # Imported here: without OpenGL the import fails, which is reported to the owner like any failure.
             from navsim.world import World
 
             with World(*self._size) as world:
                 self._started.set()
                 self._serve(world)
-        except Exception as error:  # whatever it is, the owner must hear of it and end the process
+        except Exception as error:  # the owner must learn of any failure and end the process
             self.failure = error
         finally:
             self._started.set()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Episodes: a seed and a split become a room, a start and an instruction, always the same ones.
+"""Episodes: a seed and a split determine a room, a start pose and an instruction.
 
 Splits never share a room (the split is part of the seed), and held-out pairs of kind and colour never stand in a
-training room. An *absent* episode asks for something that is not there, while its look-alikes are.
+training room. An *absent* episode asks for an object that is missing although its look-alikes are present.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from navsim.rooms import Room, SceneObject
 from navsim.visibility import line_of_sight
 
 SPLITS = ("train", "heldout")
-# share of tries at a start from which the target is hidden whatever the heading; half succeed
+# share of attempts to find a start without line of sight to the target, whatever the heading; half succeed
 HIDDEN_STARTS = 0.10
 SIGHT_RANGE = 5.5  # metres
-IN_SIGHT = 0.6  # share of the target that must be seen
+IN_SIGHT = 0.6  # share of the target that must be visible
 MIN_START_DISTANCE = 1.3
 AHEAD_RAD, AHEAD_M = 0.2, 1.8
 START_MARGIN = 0.15
 HELD_OUT_TARGETS = 0.5  # share of held-out episodes whose target is a held-out pair
-_STREAM = "navsim-1"  # change it when the making of rooms changes
+_STREAM = "navsim-1"  # change it when the generation of rooms changes
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One task. `target` is None when what the instruction names is not in the room."""
+    """One task. `target` is None if the object that the instruction names is not in the room."""
 
     seed: int
     split: str
@@ -45,7 +45,7 @@ class Episode:
 
     @property
     def absent(self) -> bool:
-        """Whether the named thing is missing."""
+        """Whether the named object is missing."""
         return self.target is None
 
     @property
@@ -66,7 +66,7 @@ class Episode:
 
 
 def make_episode(seed: int, split: str = "train", absent: bool = False) -> Episode:
-    """The episode of this seed. Raises BadRequest for an unknown split or a negative seed."""
+    """Return the episode of a seed. Raises BadRequest for an unknown split or a negative seed."""
     if split not in SPLITS:
         raise BadRequest(f'unknown split "{split}"; use one of {", ".join(SPLITS)}')
     if seed < 0:
@@ -91,7 +91,7 @@ def make_episode(seed: int, split: str = "train", absent: bool = False) -> Episo
 
 
 def _start(rng: random.Random, room: Room, target: SceneObject | None) -> Pose2D | None:
-    """A free start from which the target can be reached, nearly always in sight of it; None if not found."""
+    """Return a free start from which the target can be reached, nearly always with it in sight; None if not found."""
     hidden = rng.random() < HIDDEN_STARTS
     for _ in range(60):
         pose = random_free_pose(rng, room)
@@ -112,7 +112,7 @@ def _start(rng: random.Random, room: Room, target: SceneObject | None) -> Pose2D
 
 
 def random_free_pose(rng: random.Random, room: Room) -> Pose2D | None:
-    """A pose with a little margin on the largest connected free floor, or None if there is none."""
+    """Return a random pose with a small margin on the largest connected free floor, or None."""
     cells = grid_of(room).connected_cells
     for _ in range(200):
         x, y = cells[rng.randrange(len(cells))]

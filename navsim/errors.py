@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one exception family of the simulator: a message says what was wrong and what to do."""
+"""The simulator's exceptions; each message says what is wrong and what to do."""
 
 from __future__ import annotations
 
 
 class NavsimError(Exception):
-    """Base of every error the simulator raises for its user."""
+    """Base class of the errors that the simulator raises for its users."""
 
 
 class BadRequest(NavsimError):
-    """An argument or a message from outside is not usable as it is."""
+    """An argument or an external message is invalid."""
 
 
 class NoDisplay(NavsimError):
-    """No way to render without a screen was found on this machine."""
+    """Off-screen rendering is not available on this machine."""
 
 
 class RoomError(NavsimError):

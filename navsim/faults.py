@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with the simulated robot's sensors and base, switched on and off while it runs.
+"""Faults of the simulated robot's sensors and base, switched on and off while it runs.
 
-Faults of sensors are injected where a broken driver would cause them, between the sensor and the topic; faults of the
-base between its topic and what it does.
+Sensor faults are injected between sensor and topic, where a broken driver would cause them. Base faults are injected
+between the topic and the base.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BrokenCamera:
         self._last: tuple[Image, Stamp] | None = None
 
     def take(self, fault: str, stamp: Stamp, render: Callable[[], Image]) -> tuple[Image, Stamp]:
-        """The picture [H, W, 3] that the camera delivers, and the stamp it goes out with."""
+        """Return the picture [H, W, 3] that the camera delivers, and its stamp."""
         if fault in (FROZEN, FROZEN_RESTAMPED) and self._last is not None:
             picture, taken = self._last
             return picture, taken if fault == FROZEN else stamp
@@ -47,7 +47,7 @@ class BrokenCamera:
 
 
 class BrokenOdometry:
-    """Poses as an odometry reports them, with its faults; noisy, as every real one is. One per room."""
+    """Turns true poses into reported ones, with noise and faults. One per room."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = random.Random(seed)
@@ -56,10 +56,10 @@ class BrokenOdometry:
         self._count = 0
 
     def tell(self, true: Pose2D, fault: str, noise_m: float = 0.0, scale: float = 1.0) -> Pose2D:
-        """The pose of the next message. noise_m: standard deviation of a position; of an angle half as many radians.
+        """Return the pose of the next message.
 
-        `frozen` repeats the last pose to the bit; `mirrored` turns and goes aside the other way; `scaled` goes and
-        turns `scale` times as far.
+        noise_m: standard deviation of a coordinate, m; that of the yaw is half as many radians. `frozen` repeats the
+        last pose exactly; `mirrored` reverses turns and sideways motion; `scaled` multiplies motion by `scale`.
         """
         self._count += 1
         before, self._true = self._true or true, true
@@ -67,7 +67,7 @@ class BrokenOdometry:
         if fault == NAN:
             return Pose2D(math.nan, math.nan, math.nan)
         if fault == FROZEN:
-            self._true = before  # what it misses now is reported at once when it thaws
+            self._true = before  # the missed motion is reported at once when the fault ends
             return told
         if fault in (MIRRORED, SCALED):
             told = _moved_on(told, before, true, fault, scale)
@@ -83,7 +83,7 @@ class BrokenOdometry:
 
 
 def _moved_on(told: Pose2D, before: Pose2D, after: Pose2D, fault: str, scale: float) -> Pose2D:
-    """The reported pose after the true one has moved, its movement changed by the fault."""
+    """Return the reported pose after a true movement, which the fault changes."""
     ahead, aside, turned = movement(before, after)
     if fault == MIRRORED:
         turned, aside = -turned, -aside
@@ -93,18 +93,18 @@ def _moved_on(told: Pose2D, before: Pose2D, after: Pose2D, fault: str, scale: fl
 
 
 class LateDriver:
-    """What stands between a velocity topic and the base: it may be late, and may drop zeros. Seconds."""
+    """A driver between velocity topic and base that may delay commands and drop zeros. Seconds."""
 
     def __init__(self) -> None:
         self._coming: deque[tuple[float, float, float]] = deque()
 
     def hear(self, vx: float, wz: float, now: float, delay: float = 0.0, drops_zeros: bool = False) -> None:
-        """A velocity came in."""
+        """Record a received velocity."""
         if not (drops_zeros and vx == 0.0 and wz == 0.0):
             self._coming.append((now + delay, vx, wz))
 
     def due(self, now: float) -> list[tuple[float, float]]:
-        """The velocities that take effect by now, oldest first."""
+        """Return the velocities that have taken effect by now, oldest first."""
         found = []
         while self._coming and self._coming[0][0] <= now:
             found.append(self._coming.popleft()[1:])

@@ -26,7 +26,7 @@ class Pose2D:
 
 
 def wrap_angle(angle: float) -> float:
-    """The same angle in (-pi, pi]."""
+    """Return the angle wrapped to (-pi, pi]."""
     wrapped = math.fmod(angle + math.pi, 2.0 * math.pi)
     if wrapped <= 0.0:
         wrapped += 2.0 * math.pi
@@ -34,7 +34,7 @@ def wrap_angle(angle: float) -> float:
 
 
 def movement(before: Pose2D, after: Pose2D) -> tuple[float, float, float]:
-    """From one pose to another in the axes of the first: metres ahead, metres aside (left), radians turned."""
+    """Return the movement between two poses in the axes of the first: metres ahead and to the left, radians turned."""
     dx, dy = after.x - before.x, after.y - before.y
     cos, sin = math.cos(before.yaw), math.sin(before.yaw)
     return dx * cos + dy * sin, dy * cos - dx * sin, wrap_angle(after.yaw - before.yaw)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choice of the off-screen OpenGL back-end, made before `mujoco` is imported for the first time.
 
-MuJoCo reads the choice from the variable MUJOCO_GL at import time and from nowhere else; a choice the user made stands.
+MuJoCo reads the back-end only from the variable MUJOCO_GL, at import time. A value set by the user is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INSTALL_HINT = "sudo apt-get install -y libegl1 libgl1-mesa-dri libopengl0   (or
 
 
 def choose_backend(find_library: Callable[[str], str | None] = ctypes.util.find_library) -> str:
-    """The back-end to use: "egl" where libEGL is installed, else "osmesa". Raises NoDisplay when neither is."""
+    """Return the back-end: "egl" if libEGL is installed, else "osmesa". Raises NoDisplay if neither is installed."""
     for backend, library in _BACKENDS:
         if find_library(library):
             return backend
@@ -26,7 +26,7 @@ def choose_backend(find_library: Callable[[str], str | None] = ctypes.util.find_
 
 
 def explain(error: Exception) -> NoDisplay:
-    """The error to raise when importing `mujoco` or making a context failed, with what to do about it."""
+    """Return the error to raise when importing `mujoco` or creating a context failed, with a hint."""
     backend = os.environ.get("MUJOCO_GL", "unset")
     return NoDisplay(
         f"rendering without a screen failed (MUJOCO_GL={backend}: {error}); unset MUJOCO_GL or install: {INSTALL_HINT}"

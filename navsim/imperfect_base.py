@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A base that responds late, slips, sticks, is pushed, or ignores zeros, and an odometry that lies: in simulated time.
+"""A base that is late, slips, sticks, is pushed or ignores zeros, and faulty odometry, in simulated time.
 
-Metres, radians, seconds. Calibrations are tried on it, and random faults; the simulator's own base is `navsim.base`.
+Metres, radians, seconds. Used to test calibrations and random faults; the simulator's own base is `navsim.base`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from navsim.geometry import Pose2D, moved, movement, wrap_angle
 
 @dataclass
 class BaseTraits:
-    """What a base does of a command; may be changed while it runs.
+    """How a base responds to commands; may be changed while it runs.
 
-    delay_s: until a command takes effect; hold_s: a command stays in force for this long. stuck: "", "forward", "turn"
-    or "all". push: m/s ahead, m/s to the left, rad/s, added to what it does by itself.
+    delay_s: time until a command takes effect. hold_s: how long a command stays in force. stuck: "", "forward", "turn"
+    or "all". push: m/s ahead, m/s to the left, rad/s, added to the base's own motion.
     """
 
     delay_s: float = 0.0
@@ -39,7 +39,7 @@ class BaseTraits:
 
 @dataclass(frozen=True)
 class HalfPlaneWall:
-    """A straight wall: nothing gets beyond `at_m` in the direction of `angle`."""
+    """A straight wall at distance `at_m` in the direction `angle`."""
 
     angle: float
     at_m: float
@@ -60,7 +60,7 @@ class Base:
     _until: float = 0.0
 
     def command(self, linear: float, angular: float, now: float) -> None:
-        """Hear a velocity (m/s, rad/s) that was published now."""
+        """Record a velocity command (m/s, rad/s) published now."""
         if self.traits.drops_zeros and linear == 0 and angular == 0:
             return
         self._coming.append((now + self.traits.delay_s, (linear, angular)))
@@ -103,13 +103,13 @@ class Base:
 
 
 class OdometryFault(enum.Enum):
-    """How an odometry lies."""
+    """Kind of odometry fault."""
 
     NONE = "none"
     STOPPED = "stopped"
     FROZEN = "frozen"  # one pose with fresh stamps
     FROZEN_NOISY = "frozen, noisy"
-    STUCK_STAMPS = "stuck stamps"  # true poses, the stamp never advances
+    STUCK_STAMPS = "stuck stamps"  # true poses, but the stamp never advances
     JUMPING = "jumping"
     NAN = "nan"
     MIRRORED_YAW = "mirrored yaw"
@@ -120,12 +120,12 @@ class OdometryFault(enum.Enum):
 
     @property
     def lies(self) -> bool:
-        """Whether what is measured is not what happens, although it looks like a pose."""
+        """Whether the reported pose is wrong although it looks valid."""
         return self not in (OdometryFault.NONE, OdometryFault.STOPPED, OdometryFault.NAN)
 
 
 class OdometryMessage(NamedTuple):
-    """What an odometry says: a pose, its stamp in seconds, frame_id and child_frame_id."""
+    """An odometry message: a pose, its stamp in seconds, frame_id and child_frame_id."""
 
     pose: Pose2D
     stamp: float
@@ -135,7 +135,7 @@ class OdometryMessage(NamedTuple):
 
 @dataclass
 class Odometry:
-    """Turns true poses into messages. noise_m: standard deviation of a position; of an angle half as many radians."""
+    """Turns true poses into messages. noise_m: standard deviation of a coordinate; yaw: half as many radians."""
 
     rng: random.Random
     noise_m: float = 0.0002
@@ -147,7 +147,7 @@ class Odometry:
     _count: int = 0
 
     def message(self, true: Pose2D, now: float) -> OdometryMessage | None:
-        """The message sent now; None: there is none."""
+        """Return the message sent now, or None."""
         self._count += 1
         fault = self.fault
         last_true, self._true = self._true or true, true
@@ -166,7 +166,7 @@ class Odometry:
         return "other_link" if self.fault is OdometryFault.FOREIGN else "base_link"
 
     def _follow(self, told: Pose2D, before: Pose2D, after: Pose2D) -> Pose2D:
-        """What is reported moves on as the truth does, except for the fault."""
+        """Return the next reported pose: it follows the true movement, changed by the fault."""
         fault = self.fault
         ahead, aside, turned = movement(before, after)
         if fault is OdometryFault.MIRRORED_YAW:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue: what kinds of objects and furniture exist, their shapes, colours, and which pairs are held out.
+"""The catalogue of objects and furniture: kinds, shapes, colours, and held-out pairs.
 
 A *kind* is a footprint (for collisions and distances) and a list of *parts* (for rendering). The held-out pairs of kind
 and colour never appear in a training room, not even as a distractor, so that success on them is real generalisation.
@@ -34,7 +34,7 @@ class ObjectKind:
     radius: float = 0.0
     half: tuple[float, float] = (0.0, 0.0)
     at_wall: bool = False
-    opaque: bool = True  # hides what stands behind it; False for things one sees through or around
+    opaque: bool = True  # hides objects behind it; False if one sees through or around it
     scale: tuple[float, float] = (0.92, 1.12)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Furnishing: from a random stream and a list of wanted (kind, colour) pairs to a room.
+"""Furnishes a room from a random stream and a list of (kind, colour) pairs.
 
-About a quarter of the rooms have a second room or a hallway behind a doorway. Gaps between things are wide enough for
-the robot, doorways stay clear. Only `random.Random` is used, so a seed gives the same room on every machine.
+About a quarter of the rooms have a second room or a hallway behind a doorway. Gaps between obstacles are wide enough
+for the robot, and doorways stay clear. Only `random.Random` is used, so a seed gives the same room on every machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from navsim.rooms import (
     footprint,
 )
 
-GAP = 0.66  # between things: the robot (0.44 wide) passes with room to spare
+GAP = 0.66  # metres between obstacles: the robot (0.44 m wide) passes with room to spare
 WALL_GAP = 0.12
 DOORWAY_KEEP_CLEAR = 0.85
 FLOOR_TEXTURES = 4
@@ -41,7 +41,7 @@ _WALL_TINTS = (
 
 
 def furnish(rng: random.Random, seed: int, split: str, pairs: Sequence[tuple[str, str]]) -> Room:
-    """A room in which every pair of `pairs` stands once, in that order in `Room.objects`."""
+    """Return a room that contains each of `pairs` once, in that order in `Room.objects`."""
     for _ in range(200):
         areas, walls, doorways = _shell(rng)
         room = _fill(rng, seed, split, pairs, areas, walls, doorways)
@@ -80,7 +80,7 @@ def _shell(rng: random.Random) -> tuple[tuple[Area, ...], tuple[Wall, ...], tupl
         Wall(second.x1, second.y0, second.x1, second.y1),
         Wall(x, second.y0, second.x1, second.y0),
         Wall(x, second.y1, second.x1, second.y1),
-        # The ends at the opening are pulled back by what Wall.shape adds.
+        # The ends at the opening are shortened by the length that Wall.shape adds.
         Wall(x, bottom, x, doorway.y0 - half),
         Wall(x, doorway.y1 + half, x, top),
     )
@@ -99,7 +99,7 @@ def _fill(
     taken: list[Shape] = []
     weights = [(a.x1 - a.x0) * (a.y1 - a.y0) for a in areas]
     placed: dict[int, SceneObject] = {}
-    # Big things first, they are the hardest to place; the order in the room stays the caller's.
+    # Tall objects first, as they are the hardest to place; the order in the room stays the caller's.
     for index in sorted(range(len(pairs)), key=lambda i: -KIND_BY_NAME[pairs[i][0]].height):
         kind, colour = KIND_BY_NAME[pairs[index][0]], pairs[index][1]
         scale = rng.uniform(*kind.scale)
@@ -145,7 +145,7 @@ def _spot(
     taken: list[Shape],
     gap: float,
 ) -> tuple[float, float, float] | None:
-    """A free (x, y, yaw) for a thing, or None after enough tries."""
+    """Return a free (x, y, yaw) for an object, or None after enough attempts."""
     for _ in range(60):
         area = rng.choices(areas, weights)[0]
         x, y, yaw = _at_wall(rng, kind, scale, area) if kind.at_wall else _on_floor(rng, kind, scale, area)
@@ -171,7 +171,7 @@ def _on_floor(rng: random.Random, kind: ObjectKind, scale: float, area: Area) ->
 
 
 def _at_wall(rng: random.Random, kind: ObjectKind, scale: float, area: Area) -> tuple[float, float, float]:
-    """Back to a wall, front (local +x) into the area."""
+    """Return a random pose with the back to a wall and the front (local +x) into the area."""
     depth = kind.half[0] * scale + WALL_THICKNESS / 2 + 0.003
     side_margin = kind.half[1] * scale + WALL_THICKNESS / 2 + 0.15
     side = rng.randrange(4)
@@ -190,7 +190,7 @@ def _at_wall(rng: random.Random, kind: ObjectKind, scale: float, area: Area) -> 
 def wanted_pairs(
     rng: random.Random, target: tuple[str, str], allowed: Sequence[tuple[str, str]], count: int
 ) -> list[tuple[str, str]]:
-    """What stands beside a target: one or two of its kind, one or two of its colour, and others up to `count`."""
+    """Return the distractors of a target: 1 or 2 of its kind, 1 or 2 of its colour, and others up to `count`."""
     same_kind = [p for p in allowed if p[0] == target[0] and p != target]
     same_colour = [p for p in allowed if p[1] == target[1] and p != target]
     chosen = rng.sample(same_kind, rng.choice((1, 1, 2))) + rng.sample(same_colour, rng.choice((1, 1, 2)))

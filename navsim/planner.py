@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shortest paths on the known map, for path-length scores and for oracles. The robot's own software never sees it.
+"""Shortest paths on the true map, for path-length scores and oracles. The robot's own software never uses it.
 
-A *grid* marks where the robot's centre may be; a *field* holds for every free cell the length of the shortest way to
-a set of goal cells, so that one sweep answers all later questions about a room and a target. Paths are pulled straight.
+A *grid* marks where the robot's centre may be. A *field* holds, for every free cell, the length of the shortest way to
+a set of goal cells, so that one sweep serves all later queries for a room and a target. Paths are then straightened.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ ROBOT_RADIUS = 0.22
 CELL = 0.10
 MARGIN = 0.08  # so that a straight line between two free cells stays free as well
 GOAL_DISTANCE = 0.65  # from the robot's centre to the target's surface
-COMFORT = 0.18  # clearance beyond the margin that a comfortable path likes to have
-DISCOMFORT = 1.5  # how much longer a way feels where that is missing
+COMFORT = 0.18  # preferred clearance beyond the margin on a comfortable path
+DISCOMFORT = 1.5  # relative extra cost of a path without this clearance
 _STEPS = tuple((dx, dy, math.hypot(dx, dy)) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if dx or dy)
 
 
@@ -80,8 +80,8 @@ def _sweep(free: np.ndarray, goals: np.ndarray, weight: FloatArray) -> FloatArra
     cost = np.full((nx + 2, ny + 2), np.inf)
     cost[1:-1, 1:-1][goals & free] = 0.0
     inner = cost[1:-1, 1:-1]
-    # An infinite step price keeps blocked cells at infinity throughout: were they only reset after a sweep, a way could
-    # pass through them within it, and the field would have pits with no way out.
+    # An infinite step price keeps blocked cells at infinity during the sweep. If they were only reset after it, a way
+    # could pass through them, and the field would have local minima.
     price = np.where(free, CELL * weight, np.inf)
     while True:
         before = inner.copy()
@@ -123,7 +123,7 @@ def _descend(grid: Grid, field: FloatArray, pose: Pose2D) -> list[tuple[float, f
     if not np.isfinite(field[i, j]):
         gap = np.where(np.isfinite(field), np.hypot(grid.xs - pose.x, grid.ys - pose.y), np.inf)
         i, j = (int(k) for k in np.unravel_index(np.argmin(gap), gap.shape))
-        if gap[i, j] > 4 * CELL:  # enclosed: not merely pressed against something
+        if gap[i, j] > 4 * CELL:  # the robot is enclosed, not just close to an obstacle
             return []
     points = [(pose.x, pose.y), (float(grid.xs[i, j]), float(grid.ys[i, j]))]
     nx, ny = field.shape
@@ -147,14 +147,14 @@ def _is_clear(grid: Grid, a: tuple[float, float], b: tuple[float, float], cleara
         room_left = grid.room.clearance(a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1])) - clearance
         if room_left < 0.0:
             return False
-        travelled += max(room_left, 0.02)  # nothing can come closer within what is left
+        travelled += max(room_left, 0.02)  # no obstacle can be nearer within the free distance
     return True
 
 
 def plan(
     room: Room, pose: Pose2D, target: SceneObject, comfortable: bool = False
 ) -> tuple[tuple[float, float], ...]:
-    """Way points from the pose to a stopping place at the target, pulled straight; empty when there is no way."""
+    """Return straightened waypoints from the pose to a stopping place at the target; empty if there is no way."""
     grid = grid_of(room)
     points = _descend(grid, field_to(room, target, comfortable), pose)
     if not points:
@@ -185,7 +185,7 @@ def shortest_path_length(room: Room, pose: Pose2D, target: SceneObject) -> float
 def next_waypoint(
     room: Room, pose: Pose2D, target: SceneObject, lookahead: float = 1.0
 ) -> tuple[float, float] | None:
-    """Where to head next on a comfortable way, at most `lookahead` metres off; None when there or without a way."""
+    """Return the next waypoint of a comfortable way, at most `lookahead` metres off, or None (also at the goal)."""
     points = plan(room, pose, target, comfortable=True)
     if len(points) < 2 or path_length(points) < CELL:
         return None

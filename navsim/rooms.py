@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a room is: walls, doorways, nameable objects, furniture, and the questions one may ask of its geometry.
+"""A room: walls, doorways, nameable objects, furniture, and queries on its geometry.
 
-All records are frozen; `layout.furnish` makes them from a seed. A room knows nothing of rendering or of the robot.
+All records are frozen; `layout.furnish` makes them from a seed. A room is independent of rendering and of the robot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ THING_BY_NAME = KIND_BY_NAME | FURNITURE_BY_NAME
 
 
 class _Thing:
-    """What stands on the floor: a kind, turned by `yaw` and scaled."""
+    """An object on the floor: a kind, rotated by `yaw` and scaled."""
 
     kind: str
     x: float
@@ -34,7 +34,7 @@ class _Thing:
 
     @property
     def opaque(self) -> bool:
-        """Whether it hides what stands behind it."""
+        """Whether it hides objects behind it."""
         return THING_BY_NAME[self.kind].opaque
 
     @cached_property
@@ -57,7 +57,7 @@ class SceneObject(_Thing):
 
     @property
     def name(self) -> str:
-        """What an instruction calls it, for example "silver bottle"."""
+        """The name used in instructions, for example "silver bottle"."""
         return f"{self.colour} {self.kind}"
 
     def distance_to_surface(self, pose: Pose2D) -> float:
@@ -67,7 +67,7 @@ class SceneObject(_Thing):
 
 @dataclass(frozen=True)
 class Furniture(_Thing):
-    """Something that stands in the way and is never named."""
+    """An obstacle that is never named."""
 
     kind: str
     x: float
@@ -88,7 +88,7 @@ class Wall:
 
     @cached_property
     def shape(self) -> Rect:
-        """Footprint, with the ends drawn out by half a thickness so that corners close."""
+        """Footprint, with the ends extended by half a thickness so that corners close."""
         half = WALL_THICKNESS / 2
         return Rect(
             (self.x0 + self.x1) / 2,
@@ -110,7 +110,7 @@ class Doorway:
 
     @property
     def centre(self) -> tuple[float, float]:
-        """Its middle."""
+        """Its centre."""
         return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
 
 
@@ -126,7 +126,7 @@ class Area:
 
 @dataclass(frozen=True)
 class RoomAppearance:
-    """What the surfaces and the light look like; indices into the world's textures, colours as RGB."""
+    """Appearance of surfaces and light; indices into the world's textures, colours as RGB."""
 
     floor: int = 0
     wall: int = 0
@@ -138,7 +138,7 @@ class RoomAppearance:
 
 @dataclass(frozen=True)
 class Room:
-    """Everything that stands still. `bounds` is (x0, y0, x1, y1) around all areas, in metres."""
+    """Everything static in an episode. `bounds` is (x0, y0, x1, y1) around all areas, in metres."""
 
     seed: int
     split: str
@@ -150,7 +150,7 @@ class Room:
     look: RoomAppearance
 
     def __hash__(self) -> int:
-        """Cheap and good enough: rooms are keys of caches, equality still compares everything."""
+        """A cheap hash: rooms are cache keys, and equality still compares everything."""
         return hash((self.seed, self.split, len(self.objects)))
 
     @cached_property

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulator as a ROS 2 node: a camera, odometry and a base that listens, like the robot it stands in for.
+"""The simulator as a ROS 2 node with the interface of a robot: a camera, odometry and `cmd_vel`.
 
-A thin shell around `Simulation` and `CameraWorker`. It publishes what a robot would and never what only a map knows;
-run it with `python -m navsim.ros_node --ros-args -p seed:=3`.
+A thin shell around `Simulation` and `CameraWorker`. It publishes only what a robot could know, never the map. Run it
+with `python -m navsim.ros_node --ros-args -p seed:=3`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from navsim.faults import PUSHED, REAR_BLOCKED, STOPPED, STUCK, BrokenOdometry, 
 from navsim.ros_parameters import SETTINGS, declare
 from navsim.simulation import ResetRequest, Simulation, Snapshot, parse_reset, state_of
 
-MAX_WALL_STEP = 0.25  # a machine that stood still does not make the robot jump
+MAX_WALL_STEP = 0.25  # s; after a stall of the machine the robot must not jump
 NODE_NAME = "navsim"
 KNOWN = {setting.name: setting for setting in SETTINGS}
-SPIN_S = 0.1  # a signal is heard after this long at the latest
+SPIN_S = 0.1  # longest delay until a signal is noticed
 
 
 class Cadence:
-    """Says when something periodic is due in simulated time; missed turns are skipped, not made up for."""
+    """Decides when a periodic task is due in simulated time; missed turns are skipped."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -62,7 +62,7 @@ class Cadence:
 
 
 def later(stamp: Time, seconds: float) -> Time:
-    """A stamp moved by this much, not below zero."""
+    """Return a stamp shifted by `seconds`, at least zero."""
     moved = max(stamp.sec * 10**9 + stamp.nanosec + round(seconds * 1e9), 0)
     return Time(sec=moved // 10**9, nanosec=moved % 10**9)
 
@@ -80,7 +80,7 @@ class NavsimNode(Node):
             BaseLimits(hold=self._live["command_hold"]),
         )
         self._odometer, self._driver = BrokenOdometry(), LateDriver()
-        self._ready_visit = -1  # the visit of which a picture has gone out
+        self._ready_visit = -1  # the visit of which a picture was published
         self._camera = CameraWorker(self._live["width"], self._live["height"], self._publish_picture)
         self._compressed = self.create_publisher(
             CompressedImage, "camera/image_raw/compressed", qos_profile_sensor_data
@@ -102,10 +102,10 @@ class NavsimNode(Node):
         self._last_tick = time.monotonic()
 
     def start(self) -> None:
-        """Open the camera and let time run. Raises what keeps the camera from working."""
+        """Start the camera and the simulated time. Raises the camera's error."""
         self._camera.start()
         self._last_tick = time.monotonic()
-        # A steady clock: this node may be the one that makes ROS time.
+        # A steady clock: this node may be the publisher of ROS time.
         self.create_timer(
             1.0 / self._live["step_rate"], self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
@@ -113,13 +113,13 @@ class NavsimNode(Node):
         self.get_logger().info(f'ready: room {episode.seed} ({episode.split}), "{episode.instruction}"')
 
     def stop(self) -> None:
-        """Close the camera; nothing is published after this."""
+        """Stop the camera; nothing is published afterwards."""
         self._camera.stop()
 
-    # --- what comes in -----------------------------------------------------------------------------------
+    # --- inputs ------------------------------------------------------------------------------------------
 
     def _on_parameters(self, parameters: list[Parameter]) -> SetParametersResult:
-        # Ranges and read-only flags were checked before; only one callback, so nothing can still refuse afterwards.
+        # Ranges and read-only flags were checked before. This is the only callback, so nothing refuses afterwards.
         ours = [parameter for parameter in parameters if parameter.name in self._live]
         try:
             for parameter in ours:
@@ -131,7 +131,7 @@ class NavsimNode(Node):
         return SetParametersResult(successful=True)
 
     def _break_base(self) -> None:
-        """Have the base do what its fault says."""
+        """Apply the base fault to the base."""
         fault, base = self._live["base_fault"], self._simulation.base
         base.stuck = {STUCK: "forward", REAR_BLOCKED: "both"}.get(fault, "")
         base.push = (0.0, self._live["push_mps"] if fault == PUSHED else 0.0, 0.0)
@@ -160,7 +160,7 @@ class NavsimNode(Node):
         self._break_base()
         self.get_logger().info(f'room {episode.seed} ({episode.split}), "{episode.instruction}"')
 
-    # --- what goes out -----------------------------------------------------------------------------------
+    # --- outputs -----------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         if self._camera.failure is not None:
@@ -207,7 +207,7 @@ class NavsimNode(Node):
     def _publish_picture(self, shot: CameraShot, picture: NDArray[np.uint8]) -> None:
         """Called in the camera's thread."""
         if shot.snapshot.visit != self._simulation.visit:
-            return  # a reset came in between: this picture shows the room before
+            return  # a reset happened meanwhile: this picture shows the previous room
         stamp = Time(sec=shot.stamp[0], nanosec=shot.stamp[1])
         quality = (cv2.IMWRITE_JPEG_QUALITY, self._live["jpeg_quality"])
         _, jpeg = cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), quality)
@@ -227,14 +227,14 @@ class NavsimNode(Node):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM; 0 then, 1 when something broke, 2 for parameters that can't be used."""
+    """Run the node until SIGINT or SIGTERM; returns 0, 1 after a failure, or 2 for invalid parameters."""
     asked_to_end = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal asked_to_end
         asked_to_end = True
 
-    # rclpy's own handlers may close the context in the middle of a call: a flag is looked at between calls instead.
+    # rclpy's own handlers may close the context during a call; a flag is checked between calls instead.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
     rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
@@ -254,7 +254,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     except Exception as error:
-        # A signal in the middle of a call shows as an error of the already closed context.
+        # A signal during a call appears as an error of the already closed context.
         if rclpy.ok():
             what = str(error) if isinstance(error, NavsimError) else f"{type(error).__name__}: {error}"
             print(f"navsim: {what}", file=sys.stderr)

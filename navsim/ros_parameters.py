@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameters of the simulator's node in one readable table: default, range, whether they change while it runs."""
+"""The parameters of the simulator's node in one table: default, range, and whether they may change while it runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ParameterSpec:
     choices: tuple[str, ...] = ()
 
     def check(self, value: object) -> None:
-        """Raise BadRequest when the value is none of the choices; rclpy itself checks types and ranges."""
+        """Raise BadRequest if the value is not one of the choices; rclpy itself checks types and ranges."""
         if self.choices and value not in self.choices:
             raise BadRequest(
                 f"parameter {self.name} = {value!r} refused: allowed is one of {', '.join(self.choices)}"
@@ -44,29 +44,29 @@ SETTINGS: tuple[ParameterSpec, ...] = (
     ParameterSpec(
         "camera_fault",
         "none",
-        "what is wrong with the camera: stopped (silent), frozen (the last picture with its old stamp again and "
-        "again), frozen_restamped (the last picture, newly stamped), black",
+        "fault of the camera: stopped (silent), frozen (repeats the last picture with its old stamp), "
+        "frozen_restamped (repeats it with new stamps), black",
         live=True,
         choices=CAMERA_FAULTS,
     ),
     ParameterSpec(
         "odom_fault",
         "none",
-        "what is wrong with odometry: stopped (silent), frozen (one pose, newly stamped), jumping (to and fro by 2 m), "
-        "nan, mirrored (turns the other way), scaled (by odom_scale)",
+        "fault of the odometry: stopped (silent), frozen (one pose with new stamps), jumping (back and forth by 2 m), "
+        "nan, mirrored (turns reversed), scaled (by odom_scale)",
         live=True,
         choices=ODOM_FAULTS,
     ),
-    ParameterSpec("odom_scale", 2.0, "by how much a scaled odometry is wrong", 0.05, 20.0, live=True),
-    ParameterSpec("odom_noise_m", 0.0, "noise of odometry, m; half as many radians", 0.0, 0.1, live=True),
+    ParameterSpec("odom_scale", 2.0, "factor of the odometry fault scaled", 0.05, 20.0, live=True),
+    ParameterSpec("odom_noise_m", 0.0, "odometry noise, m; of the yaw half as many radians", 0.0, 0.1, live=True),
     ParameterSpec(
         "base_fault",
         "none",
-        "what the base does wrong: stuck (does not go forward), rear_blocked (nor back), pushed (at push_mps)",
+        "fault of the base: stuck (no forward motion), rear_blocked (no backward motion either), pushed (at push_mps)",
         live=True,
         choices=BASE_FAULTS,
     ),
-    ParameterSpec("push_mps", 0.4, "how fast the robot is pushed to its left, m/s", -2.0, 2.0, live=True),
+    ParameterSpec("push_mps", 0.4, "speed of the push to the robot's left, m/s", -2.0, 2.0, live=True),
     ParameterSpec("command_delay_s", 0.0, "seconds until a cmd_vel takes effect", 0.0, 3.0, live=True),
     ParameterSpec(
         "drops_zeros", False, "ignore a cmd_vel of zeros, as a public driver of the Go2 does", live=True
@@ -74,7 +74,7 @@ SETTINGS: tuple[ParameterSpec, ...] = (
     ParameterSpec(
         "stamp_offset_s",
         0.0,
-        "how far the clock of camera and odometry is off, s",
+        "clock offset of camera and odometry stamps, s",
         -3600.0,
         3600.0,
         live=True,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of one episode, the way the field reports them: success, SPL, navigation error, collisions.
+"""Scores of one episode, as usual in the literature: success, SPL, navigation error, collisions.
 
 Success with the target present: the robot said stop within reach of the right object, facing it, with nothing else
 nearer in front. With the target absent: it said that it does not see it and did not say stop in front of anything.
@@ -30,7 +30,7 @@ class Score:
     path_m: float
     shortest_path_m: float | None
     collisions: int
-    stopped_at: str | None  # the nearest object within reach and faced when it said stop
+    stopped_at: str | None  # the nearest object within reach and in front at stop
 
 
 def facing_angle(pose: Pose2D, thing: SceneObject) -> float:
@@ -61,8 +61,8 @@ def score_episode(
 ) -> Score:
     """Score the end of an episode.
 
-    `final` is the last pose, `stopped` whether stop was said, `path_m` the length driven, `said_absent` whether the
-    answer was that the target is not to be seen (asked of episodes without a target only).
+    final: the last pose. stopped: whether the robot said stop. path_m: the driven length. said_absent: whether the
+    robot said that it does not see the target (only used in episodes without a target).
     """
     faced = faced_object(episode.room.objects, final) if stopped else None
     target = episode.target

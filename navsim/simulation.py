@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One running simulation without ROS: the current episode, the base in it, and what may be asked of both.
+"""One running simulation without ROS: the current episode and the base in it.
 
-Not thread-safe by itself: one thread advances it, others get `Snapshot`s, which never change.
+Not thread-safe: one thread advances it, others receive immutable `Snapshot`s.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_REQUEST_BYTES = 4096
 
 
 class ResetRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which episode to go to."""
+    """A request for an episode."""
 
     seed: int
     split: str = "train"
@@ -58,7 +58,7 @@ class Snapshot:
 
 
 def parse_reset(text: str) -> ResetRequest:
-    """Read a reset message. Raises BadRequest naming the fault."""
+    """Parse a reset message. Raises BadRequest with the reason."""
     if len(text) > MAX_REQUEST_BYTES:
         raise BadRequest(f"reset message of {len(text)} characters; send at most {MAX_REQUEST_BYTES}")
     try:
@@ -68,7 +68,7 @@ def parse_reset(text: str) -> ResetRequest:
 
 
 class Simulation:
-    """An episode being lived through."""
+    """A running episode."""
 
     def __init__(self, request: ResetRequest, limits: BaseLimits | None = None):
         self._limits = limits or BaseLimits()
@@ -82,7 +82,7 @@ class Simulation:
         self.base = PlanarBase(episode.room, episode.start, self._limits)
 
     def reset(self, request: ResetRequest) -> None:
-        """Go to another episode; time goes on. Raises BadRequest, and then stays where it is."""
+        """Switch to another episode; time continues. Raises BadRequest, and then keeps the current one."""
         self._enter(request)
         self.visit += 1
 
@@ -92,7 +92,7 @@ class Simulation:
         self._time += dt
 
     def snapshot(self) -> Snapshot:
-        """How things are now."""
+        """Return the present state."""
         base = self.base
         return Snapshot(
             self.visit,
@@ -107,7 +107,7 @@ class Simulation:
 
 
 def state_of(snapshot: Snapshot, ready: bool) -> State:
-    """The public part of a snapshot: nothing that would tell a robot where its target is."""
+    """Return the public part of a snapshot, which does not reveal the target's position."""
     episode, pose = snapshot.episode, snapshot.pose
     return State(
         episode_seed=episode.seed,

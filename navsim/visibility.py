@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Line of sight in the plane: how much of an object can be seen from a point, whatever the heading.
+"""Line of sight in the plane: the visible share of an object from a point, whatever the heading.
 
-An estimate from footprints and heights, for placing starts and for oracles without a renderer; what a frame really
-shows is given by `World.segment`.
+An estimate from footprints and heights, for placing starts and for oracles without a renderer. `World.segment` gives
+the exact visibility in a frame.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RAYS = 9
 
 
 def _hides(blocker: SceneObject | Furniture, at: float, target: SceneObject, target_at: float) -> bool:
-    """Whether something opaque at distance `at` reaches above the target's middle as the camera sees it."""
+    """Return whether an opaque object at distance `at` covers the target's middle in the camera's view."""
     if not blocker.opaque:
         return False
     top = (blocker.height - EYE_HEIGHT) / max(at, 0.05)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rendered world: one compiled MuJoCo model whose pooled bodies are moved and recoloured for every room.
 
-A `World` belongs to the thread that made it (its OpenGL context does). It shows a room; it never moves a robot.
+A `World` belongs to the thread that made it, as its OpenGL context does. It renders a room; it never moves a robot.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class World:
         self._materials = {self._model.mat(i).name: i for i in range(self._model.nmat)}
         self._eye = int(self._model.body_mocapid[self._model.body("eye").id])
         self._floor = self._model.geom("floor").id
-        # The last entry is that of no geom (id -1).
+        # The last entry is for the background (geom id -1).
         self._label = np.full(self._model.ngeom + 1, BACKGROUND, dtype=np.int32)
         self._scene_pose: Pose2D | None = None
         self.room: Room | None = None
@@ -96,13 +96,13 @@ class World:
         self.close()
 
     def close(self) -> None:
-        """Free the OpenGL context. From the thread that made the world."""
+        """Free the OpenGL context; call it from the thread that made the world."""
         self._renderer.close()
 
     # --- rooms -------------------------------------------------------------------------------------------
 
     def load(self, room: Room) -> None:
-        """Show this room from now on. Raises RoomError when it holds more than the pools."""
+        """Show this room from now on. Raises RoomError if it needs more bodies than the pools have."""
         model = self._model
         model.geom_group[:] = HIDDEN_GROUP
         for geom in ("floor", "ceiling"):
@@ -134,7 +134,7 @@ class World:
         number = used.get(kind.name, 0)
         slots = self._slots[kind.name]
         if number >= len(slots):
-            raise RoomError(f"room has more than {len(slots)} of kind {kind.name}; the world holds no more")
+            raise RoomError(f"room has more than {len(slots)} of kind {kind.name}, which is the limit")
         used[kind.name] = number + 1
         slot, model = slots[number], self._model
         model.geom_size[slot.geoms] = slot.size * thing.scale
@@ -161,10 +161,10 @@ class World:
             )
             pieces.append((shape, DOORWAY_HEIGHT, WALL_HEIGHT))
         if len(pieces) > len(self._walls):
-            raise RoomError(f"room has {len(pieces)} pieces of wall; the world holds {len(self._walls)}")
+            raise RoomError(f"room has {len(pieces)} wall pieces; the limit is {len(self._walls)}")
         for slot, (shape, low, high) in zip(self._walls, pieces, strict=False):
             geom = int(slot.geoms[0])
-            # Local z is the wall's normal and local y is up, so that the flat texture lies on its face.
+            # Local z is the wall's normal and local y is up, so that the texture lies flat on its face.
             along_x = shape.hx >= shape.hy
             length, thickness = (shape.hx, shape.hy) if along_x else (shape.hy, shape.hx)
             self._model.geom_size[geom] = (length, (high - low) / 2, thickness)
@@ -190,7 +190,7 @@ class World:
         return self._renderer.render()
 
     def segment(self, pose: Pose2D) -> NDArray[np.int32]:
-        """Index into `room.objects` of what each pixel shows, -1 for everything else; int32 [height, width]."""
+        """Index into `room.objects` of the object in each pixel, -1 for everything else; int32 [height, width]."""
         self._look_from(pose)
         self._renderer.enable_segmentation_rendering()
         try:
@@ -221,7 +221,7 @@ def _upright(yaw: float) -> tuple[float, float, float, float]:
 
 
 def _standing(yaw: float) -> tuple[float, float, float, float]:
-    """Turned by 90 degrees about x (local y up, local z sideways), then by yaw about the vertical."""
+    """Return the quaternion of a 90 degree turn about x (local y up), then a yaw about the vertical."""
     h = math.sqrt(0.5)
     c, s = math.cos(yaw / 2), math.sin(yaw / 2)
     return c * h, c * h, s * h, s * h

@@ -159,7 +159,7 @@ def test_buttons_of_any_qos_and_failed_instructions_join_one_file(robot):
         "vlm_nav_node/outcome",
         String(data=json.dumps({"instruction": 3, "code": "ESTOPPED", "message": "x"})),
     )
-    robot.say("vlm_nav_node/outcome", String(data="no JSON"))
+    robot.say("vlm_nav_node/outcome", String(data="not JSON"))
     statuses = robot.graph.probe.open(MotionStatus, f"{robot.namespace}motion_status")
     statuses.publish(b"\0\1\0\0" + b"\xff" * 200)
     robot.say("e_stop_reset", Empty())

@@ -164,7 +164,7 @@ def test_tokens_are_coloured_while_they_come_and_the_page_tells_method_and_load(
     # Not stopped before: a robot may move by an answer that is not whole yet, and a stop ends that without a result.
     wait_until(is_on_a_card, 5, f"on a card: {first}")
     tab.key("Escape")
-    tab.wait_text("#figures", "a forward takes")
+    tab.wait_text("#figures", "a forward pass takes")
     assert "fsd" in tab.text("#figures")
     tab.close()
 

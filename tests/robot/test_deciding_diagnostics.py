@@ -62,7 +62,7 @@ def test_why_auto_chose_and_the_verifiers_load_are_told_in_words():
     assert found["method"].message == "auto: chain 29" and found["method"].values["why"] == "reason 29"
     assert found["method"].values["tokens a round"] == 4
     load = found["verifier"].values["load"]
-    assert load == "a forward takes 40 ms, shared by 1.5 answers, rounds wait 2 ms for it"
+    assert load == "a forward pass takes 40 ms, shared by 1.5 answers, rounds wait 2 ms for it"
     assert (
         diagnostics_of(RoundHistory("fsd"))["method"].message == "fsd"
         and "load" not in diagnostics_of(RoundHistory("fsd"))["verifier"].values

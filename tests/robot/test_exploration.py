@@ -100,7 +100,7 @@ def test_auto_is_what_the_models_prompt_declares(spoken):
 
 
 def test_a_policy_is_refused_for_a_model_that_does_not_speak_its_language():
-    with pytest.raises(ParameterError, match=r"frontier_search.*some/model does not speak"):
+    with pytest.raises(ParameterError, match=r"frontier_search.*some/model does not use"):
         fitting_policy("frontier_search", "none", "some/model")
 
 

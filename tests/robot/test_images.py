@@ -131,5 +131,5 @@ def test_a_picture_is_cropped_in_its_middle_before_it_is_scaled():
 def test_a_picture_of_sixteen_bits_is_refused_in_one_line():
     out = io.BytesIO()
     Image.fromarray(np.full((20, 20), 40_000, np.uint16)).save(out, "PNG")
-    with pytest.raises(FrameError, match="8 bits a channel"):
+    with pytest.raises(FrameError, match="8 bits per channel"):
         decode(out.getvalue())

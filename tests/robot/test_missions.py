@@ -164,7 +164,7 @@ def test_steps_to_come_can_be_moved_and_others_not():
     robot.mission.move(3, 2)
     robot.end()
     assert robot.given == ["go to a", "go to c"]
-    for number, place, words in ((1, 2, "done"), (2, 1, "allowed 3 to 3"), (9, 3, "no step 9")):
+    for number, place, words in ((1, 2, "done"), (2, 1, "must be 3 to 3"), (9, 3, "no step 9")):
         with pytest.raises(MissionError, match=words):
             robot.mission.move(number, place)
 

@@ -74,7 +74,7 @@ def test_an_absolute_path_is_the_folder_that_it_says(share, tmp_path, monkeypatc
 
 def test_the_models_of_the_repository_are_missed_by_name_and_not_taken_for_a_hub_id(share):
     said = refusal("default_models/nav-draft")
-    assert "comes with the whole repository" in said and str(share) in said
+    assert "part of the whole repository" in said and str(share) in said
 
 
 def test_without_an_installed_package_the_share_is_its_source_folder_and_holds_the_draft_model():

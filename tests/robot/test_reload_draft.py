@@ -43,5 +43,5 @@ def test_without_a_draft_model_decisions_are_the_targets_and_there_is_nothing_to
     decider = make(replace(SETTINGS, method="ngram"))
     for _ in range(2):
         assert decider.decide(job(), never(), nothing).token_ids == Oracle(target, decider)(job())
-    with pytest.raises(ParameterError, match="nothing to swap"):
+    with pytest.raises(ParameterError, match="that needs none"):
         decider.swap_draft(str(MODELS / "nav-draft"))

@@ -10,7 +10,7 @@ MODELS = ("nav-draft", "nav-target", "nav-exits")
 
 
 def installed(folder, *patterns):
-    """Return a folder's files for data_files; [] where there are none."""
+    """Return a folder's files for data_files; [] if there are none."""
     found = {file for pattern in patterns for file in Path(folder).glob(pattern) if file.is_file()}
     return [(str(share / folder), sorted(map(str, found)))] if found else []
 

@@ -19,7 +19,7 @@ ros2 launch spec_vlm_nav console.launch.py
 ros2 launch spec_vlm_nav console.launch.py require_operator:=true port:=8800
 ros2 launch spec_vlm_nav console.launch.py image:=camera/image_raw/compressed simulator:=true
 
-Beyond this machine it needs tokens and a certificate: docs/console.md.
+Access from other machines needs tokens and a certificate: docs/console.md.
 """
 
 from launch import LaunchContext, LaunchDescription
@@ -37,7 +37,7 @@ PLACES = {
     "odom": ("odom", "Odometry topic."),
     "log_level": ("info", "debug, info, warn or error."),
 }
-# An empty one is not given.
+# An empty argument is not passed on.
 PARAMETERS = {
     parameter.name: (type(parameter.default), parameter.description)
     for parameter in (
@@ -58,7 +58,7 @@ PARAMETERS = {
 
 
 def make_nodes(context: LaunchContext) -> list[Node]:
-    """Return the console."""
+    """Return the console node."""
     given = {name: LaunchConfiguration(name).perform(context) for name in (*PLACES, *PARAMETERS)}
     values = {
         name: ParameterValue(LaunchConfiguration(name), value_type=kind)

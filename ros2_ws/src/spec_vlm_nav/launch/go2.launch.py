@@ -13,7 +13,7 @@
 # limitations under the License.
 
 r"""
-The robot's nodes on a Unitree Go2 whose driver gives a camera and odom and takes cmd_vel.
+The robot's nodes on a Unitree Go2 whose driver publishes a camera and odom and accepts cmd_vel.
 
 ros2 launch spec_vlm_nav go2.launch.py \
     verifier:=tcp://192.168.1.10:5555 verifier_key:=$HOME/robot-1.key
@@ -21,8 +21,8 @@ ros2 action send_goal --feedback /navigate_instruction \
     spec_vlm_nav_interfaces/action/NavigateInstruction \
     '{instruction: "find the silver bottle", time_allowance: {sec: 120}}'
 
-What a parameter is, the last of these says: the nodes' own default, robot_params_file (this kind
-of robot), params_file (yours), an argument that is given. Without a driver:
+Parameters are set in this order, and the last one counts: the nodes' defaults, robot_params_file
+(this kind of robot), params_file (yours), given arguments. Without a driver use
 go2_bringup.launch.py.
 """
 
@@ -38,7 +38,7 @@ from spec_vlm_nav.parameters.nodes import parameter_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 CONFIG = Path(__file__).resolve().parent.parent / "config"
-AGAIN_AFTER_S = 3.0  # a node that has died may come back
+AGAIN_AFTER_S = 3.0  # delay before a node that died is restarted
 
 PLACES = {
     "namespace": ("", "Namespace of the nodes."),
@@ -52,32 +52,32 @@ PLACES = {
     "odom": ("odom", "Odometry topic."),
     "cmd_vel": (
         "cmd_vel",
-        "Where velocities go; cmd_vel_nav where twist_mux or a collision monitor follows.",
+        "Topic of the velocities; cmd_vel_nav if twist_mux or a collision monitor follows.",
     ),
-    "motion": ("true", "false: without motion_node (bags that hold its topics)."),
+    "motion": ("true", "false: without motion_node (for bags that contain its topics)."),
     "view": ("false", "Gone with view_node: console:=true shows it, or rqt and RViz."),
     "blackbox": (
         "true",
-        "Also start blackbox_node: the last minute, written when something fails.",
+        "Also start blackbox_node, which writes the last minute to a file at a fault.",
     ),
-    "mission": ("false", "Also start mission_node: several instructions one after the other."),
+    "mission": ("false", "Also start mission_node, for sequences of instructions."),
     "console": ("false", "Also start console_node: the operator's page, on this machine."),
     "go2_state": (
         "",
-        "Also start go2_state_node: where odometry is from, sportmodestate or none (elsewhere).",
+        "Also start go2_state_node; its source of odometry: sportmodestate, or none (another node).",
     ),
     "camera_decode": (
         "",
         "Also start camera_decode_node for a Go2's H.264: url (its multicast) or topic_unitree; "
         "image is its output.",
     ),
-    "video": ("/frontvideostream", "With camera_decode topic_unitree: where the video is."),
+    "video": ("/frontvideostream", "With camera_decode topic_unitree: topic of the video."),
     "camera_interface": (
         "",
         "With camera_decode url: this machine's address on the robot's network.",
     ),
 }
-# Parameters of nodes that can also be given as arguments: an empty one is not given.
+# Node parameters that can also be given as arguments; an empty argument is not passed on.
 DECIDING, MOVING, RECORDING = "vlm_nav_node", "motion_node", "blackbox_node"
 DECODING, STATE = "camera_decode_node", "go2_state_node"
 MISSIONS, CONSOLE = "mission_node", "console_node"
@@ -134,7 +134,7 @@ def make_nodes(context: LaunchContext) -> list[Node]:
             output="screen",
             parameters=[*files, *([values] if values else [])],
             remappings=[(topic, given[argument]) for topic, argument in remaps.items()],
-            # The enclave is for SROS 2 alone: config/sros2/policy.xml.
+            # The enclave is only used by SROS 2: config/sros2/policy.xml.
             arguments=[
                 *("--ros-args", "--log-level", given["log_level"]),
                 *("--enclave", f"/spec_vlm_nav/{name}"),

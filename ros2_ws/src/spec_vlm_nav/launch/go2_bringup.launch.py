@@ -13,12 +13,12 @@
 # limitations under the License.
 
 r"""
-A Unitree Go2 by its own topics, without a driver: its middleware, camera, state and lidar.
+A Unitree Go2 through its own topics, without a driver: middleware, camera, state and lidar.
 
 ros2 launch spec_vlm_nav go2_bringup.launch.py network_interface:=eth0 \
     verifier:=tcp://192.168.1.10:5555 verifier_key:=$HOME/robot-1.key
 
-Arguments of go2.launch.py are given to this file as they are.
+This file also accepts all arguments of go2.launch.py.
 """
 
 from pathlib import Path
@@ -61,7 +61,7 @@ ARGUMENTS = {
         "(another camera on `image`).",
         ["topic_unitree", "url", "none"],
     ),
-    "video": ("/frontvideostream", "With camera topic_unitree: where the video is.", None),
+    "video": ("/frontvideostream", "With camera topic_unitree: topic of the video.", None),
     "camera_interface": (
         "",
         "With camera url: this machine's address on the Go2's network.",
@@ -77,7 +77,7 @@ ARGUMENTS = {
     ),
     "lidar": (
         "base",
-        "What looks ahead: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the "
+        "Collision sensor: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the "
         "lidar's frame), none.",
         ["base", "raw", "none"],
     ),
@@ -109,7 +109,7 @@ PASSED_ON = (
     "robot_params_file",
 )
 CLOUDS = {"base": "/utlidar/cloud_base", "raw": "/utlidar/cloud"}
-# Topics of the Go2 by the names that nodes have for them. A battery needs no fast LowState.
+# Topics of the Go2 under the nodes' names. The battery does not need the fast LowState.
 OF_THE_ROBOT = {
     "sportmodestate": "/sportmodestate",
     "lowstate": "/lf/lowstate",
@@ -119,12 +119,12 @@ OF_THE_ROBOT = {
 
 
 def middleware(interface: str, rmw: str) -> list[LaunchDescriptionEntity]:
-    """Return what makes the nodes speak to the Go2: before any of them starts."""
+    """Return the actions that configure the middleware for the Go2; they precede all nodes."""
     actions: list[LaunchDescriptionEntity] = []
     if rmw:
         actions.append(SetEnvironmentVariable("RMW_IMPLEMENTATION", rmw))
     if interface:
-        # The file takes the interface's name from the environment.
+        # The file reads the interface's name from the environment.
         actions.append(SetEnvironmentVariable("GO2_INTERFACE", interface))
         actions.append(
             SetEnvironmentVariable(

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Record what `specnav replay` and the layout config/rviz/navigation.rviz need, with rosbag2.
+Records with rosbag2 the topics that `specnav replay` and config/rviz/navigation.rviz need.
 
 ros2 launch spec_vlm_nav record.launch.py out:=kitchen
 ros2 launch spec_vlm_nav record.launch.py namespace:=one image:=/one/front/compressed
@@ -83,14 +83,14 @@ def record_command(given: Mapping[str, str]) -> list[str]:
         command += ["--max-bag-duration", str(seconds)]
     if given["use_sim_time"] == "true":
         command.append("--use-sim-time")
-    # By position, for Humble does not know --topics.
+    # Topics are positional, because Humble does not have --topics.
     return [*command, *topics(given)]
 
 
 def record(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Return the process that records."""
     given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
-    # Time to write what is still in memory, after SIGINT.
+    # Time after SIGINT to write buffered messages.
     process = ExecuteProcess(
         cmd=record_command(given), name="record", output="screen", sigterm_timeout="20"
     )

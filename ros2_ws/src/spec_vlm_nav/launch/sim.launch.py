@@ -60,7 +60,7 @@ ARGUMENTS = {
         "",
         "Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints.",
     ),
-    # Of the robot's nodes; what is not given, their parameters say.
+    # Arguments of the robot's nodes; an empty argument leaves the parameter files in effect.
     **{
         name: ("", parameter_of("vlm_nav_node", name).description)
         for name in (
@@ -77,15 +77,15 @@ ARGUMENTS = {
     },
     "dry_run": ("", "true: decide, but move nothing."),
     "view": ("false", "Gone with view_node: console:=true shows it, or rqt and RViz."),
-    "mission": ("false", "Also start mission_node: several instructions one after the other."),
+    "mission": ("false", "Also start mission_node, for sequences of instructions."),
     "console": ("false", "Also start console_node: the operator's page, on this machine."),
     "require_operator": (
         "",
-        "true: it moves only while the console of an operator holds control (dead man).",
+        "true: the robot moves only while an operator's console holds control (dead man's switch).",
     ),
     "blackbox": (
         "true",
-        "Also start blackbox_node: the last minute, written when something fails.",
+        "Also start blackbox_node, which writes the last minute to a file at a fault.",
     ),
 }
 OWN = ("sim_params_file", "start_verifier", "model", "exits")
@@ -93,7 +93,7 @@ PASSED_ON = tuple(name for name in ARGUMENTS if name not in OWN)
 
 
 def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
-    """Return what the arguments ask for."""
+    """Return the actions that the arguments ask for."""
     given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
     said = said_in(
         [given["params_file"]] if given["params_file"] else [], "vlm_nav_node", "verifier"

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-The launch tests are for launch_testing's plugin or its `launch_test`.
+Excludes the launch tests from plain pytest, which would not start the nodes.
 
-Plain pytest would not start anything.
+They run with launch_testing's plugin or with `launch_test`.
 """
 
 collect_ignore_glob = []

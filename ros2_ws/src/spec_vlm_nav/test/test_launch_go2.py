@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-`go2.launch.py` for real, in a namespace and without a verifier.
+Starts `go2.launch.py` with real processes, in a namespace and without a verifier.
 
-The nodes come up, stand, and end cleanly.
+The nodes start, the robot stands, and they end cleanly.
 
-launch_test FILE, in a sourced workspace; colcon test runs it where launch_testing fits the pytest
-there is.
+Run it by launch_test FILE in a sourced workspace; colcon test runs it if launch_testing supports
+the installed pytest.
 """
 
 import os
@@ -47,7 +47,7 @@ TOPICS = {"camera/image_raw", "odom", "cmd_vel", "instruction", "motion_command"
 @pytest.mark.launch_test
 @launch_testing.markers.keep_alive
 def generate_test_description():
-    """Start the nodes; port 9 is nobody's."""
+    """Start the nodes; no verifier listens on port 9."""
     if not (MODELS / "nav-draft" / "config.json").is_file():
         pytest.skip(f"no models at {MODELS}")
     arguments = {

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-`sim.launch.py` for real: everything comes up, an instruction moves the robot, the end is clean.
+Starts `sim.launch.py` with real processes: an instruction moves the robot, and all end cleanly.
 
-launch_test FILE, in a sourced workspace; colcon test runs it where launch_testing fits the pytest
-there is.
+Run it by launch_test FILE in a sourced workspace; colcon test runs it if launch_testing supports
+the installed pytest.
 """
 
 import os
@@ -114,7 +114,7 @@ class TestEnded(unittest.TestCase):
 
 
 def wait(node, done, seconds: float) -> bool:
-    """Spin until something holds; says whether it did in time."""
+    """Spin until `done` returns true; returns whether it did in time."""
     until = time.monotonic() + seconds
     while not done() and time.monotonic() < until:
         rclpy.spin_once(node, timeout_sec=0.1)

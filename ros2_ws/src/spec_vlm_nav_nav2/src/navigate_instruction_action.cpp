@@ -37,7 +37,7 @@ void NavigateInstructionAction::on_tick()
   // An empty instruction would mean "stop" to the server, and succeed.
   std::string instruction;
   if (!getInput("instruction", instruction) || instruction.empty()) {
-    throw BT::RuntimeError("NavigateInstruction needs the port instruction, and words in it");
+    throw BT::RuntimeError("NavigateInstruction needs a non-empty port instruction");
   }
   double time_allowance = 0.0;
   getInput("time_allowance", time_allowance);
@@ -63,7 +63,7 @@ BT::NodeStatus NavigateInstructionAction::on_aborted()
 
 BT::NodeStatus NavigateInstructionAction::on_cancelled()
 {
-  // Also called by halt(), where there need not be a result.
+  // Also called by halt(), possibly without a result.
   tell(Action::Result::CANCELED, "canceled");
   return BT::NodeStatus::FAILURE;
 }

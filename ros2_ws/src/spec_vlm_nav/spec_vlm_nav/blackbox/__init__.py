@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The black box: the last minute of what was heard, in memory, and a file of it when something fails.
+The black box: it keeps the last minute of all topics in memory and writes a file at a fault.
 
-The words: an *entry* is one message as it came; the *ring* holds the entries of the last seconds;
-a *trigger* is a fault, an e-stop, a failed instruction or an operator's request; a *recording* is what
-the ring holds shortly after a trigger, and becomes one file. Nothing in here imports ROS, and
-nothing here may keep the robot waiting: the node is a process of its own and only listens.
+Terms: an *entry* is one received message. The *ring* holds the entries of the last seconds. A
+*trigger* is a fault, an e-stop, a failed instruction or an operator's request. A *recording* is the
+content of the ring shortly after a trigger; it becomes one file. This package is free of ROS and
+never delays the robot: the node is a separate, listen-only process.
 """

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The black box itself: what is heard goes in, triggers are noticed, recordings come out."""
+"""The black box itself: it takes messages, detects triggers, and returns recordings."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ MB = 1_000_000
 @dataclass(frozen=True)
 class BoxConfig:
     """
-    The bounds.
+    The bounds of the black box.
 
-    keep_s and memory_bytes: of the ring; after_s: from a trigger to its file; min_gap_s: between
-    two files; silence_s: of motion_node that is a fault, 0: none is.
+    keep_s, memory_bytes: bounds of the ring. after_s: delay from a trigger to its file.
+    min_gap_s: shortest time between two files. silence_s: silence of motion_node that is a fault;
+    0: it is not watched.
     """
 
     keep_s: float = 60.0
@@ -55,10 +56,11 @@ class BoxConfig:
 
 class BlackBox:
     """
-    Ring, watch and schedule.
+    Combines ring, trigger watch and schedule. Times are of a steady clock, s.
 
-    Times are of a steady clock, s. on_trigger: is called with every trigger. Pictures may be added to
-    `ring` from another thread.
+    pictures: topics that are thinned out when memory is short. lasting: topics whose newest message
+    stays valid. on_trigger: called with every trigger. Pictures may be added to `ring` from another
+    thread.
     """
 
     def __init__(
@@ -77,38 +79,38 @@ class BlackBox:
         self.last_word = ""
 
     def configure(self, config: BoxConfig) -> None:
-        """Take other bounds."""
+        """Apply new bounds."""
         self.ring.keep_s, self.ring.max_bytes = config.keep_s, config.memory_bytes
         self.schedule.after_s, self.schedule.gap_s = config.after_s, config.min_gap_s
         self._watch.silence_s = config.silence_s
 
     def on_instruction(self, text: str) -> None:
-        """Take note of what the robot is to do."""
+        """Record the instruction."""
         self._instruction = one_line(text)
 
     def on_decided(self, stamp: Stamp, instruction: str, now: float) -> None:
-        """Take note of a decision: of its picture, and of what it was for."""
+        """Record a decision: its picture and its instruction."""
         self.ring.decided_from(stamp, now)
         if instruction:
             self.on_instruction(instruction)
 
     def on_status(self, status: Status, now: float) -> None:
-        """Take motion_node's word."""
+        """Handle a status report of motion_node."""
         self._fire(self._watch.on_status(status, now))
 
     def on_button(self, pressed: bool, now: float) -> None:
-        """Take a word on `e_stop`."""
+        """Handle a message on `e_stop`."""
         self._fire(self._watch.on_button(pressed, now))
 
     def on_ended(self, text: str, now: float) -> None:
-        """Take vlm_nav_node's word on the end of an instruction. Raises ValueError."""
+        """Handle vlm_nav_node's report of the end of an instruction. Raises ValueError."""
         ended = ended_of(text)
         if ended.instruction:
             self._instruction = ended.instruction
         self._fire(self._watch.on_ended(ended, now))
 
     def ask(self, now: float) -> None:
-        """Have a file written although nothing failed."""
+        """Request a file without a fault."""
         self._fire([Trigger(now, ASKED, "service write")])
 
     def take(
@@ -117,8 +119,8 @@ class BlackBox:
         """
         Return the recording that is to be written now, if any.
 
-        now_ns: the same moment by the wall clock; facts: what else goes into the file; at_once:
-        do not wait for the time after a trigger.
+        now_ns: the same moment by the wall clock. facts: further metadata of the file. at_once: do
+        not wait for the delay after a trigger.
         """
         self._fire(self._watch.tick(now))
         triggers, more = self.schedule.take(now, at_once)
@@ -136,10 +138,10 @@ class BlackBox:
         self, usage: Usage, max_bytes: int, failed: int, trouble: str, now: float
     ) -> DiagnosticRow:
         """
-        Return the line of /diagnostics.
+        Return the row of /diagnostics.
 
-        max_bytes: of all files; failed: files that could not be written; trouble: why the last one
-        could not, '' when it could.
+        max_bytes: bound of all files. failed: number of files that could not be written. trouble:
+        why the last one could not be written, or "".
         """
         ring = self.ring
         values: dict[str, object] = {

@@ -13,9 +13,10 @@
 # limitations under the License.
 
 """
-The text that explains a message type to a reader of the file: `ros2msg` as mcap defines it.
+Message definitions for the file's readers, in mcap's format `ros2msg`.
 
-The `.msg` text of the type, then of every type it is made of, each behind a rule and its name.
+A definition is the `.msg` text of the type, followed by that of every type it contains, each after
+a separator line and its name.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Find = Callable[[str], "str | None"]  # package/msg/Name -> the text of its .msg
 
 
 def members_of(kind: str, text: str) -> list[str]:
-    """Return the types (package/msg/Name) that a type is made of, built-in ones left out."""
+    """Return the types (package/msg/Name) that a type contains, without built-in ones."""
     package = kind.partition("/")[0]
     found: dict[str, None] = {}
     for line in text.splitlines():
@@ -48,7 +49,7 @@ def members_of(kind: str, text: str) -> list[str]:
 
 
 def definition_of(kind: str, find: Find) -> str | None:
-    """Return the whole definition of a type (package/msg/Name); None when a part is not known."""
+    """Return the full definition of a type (package/msg/Name); None if a part is unknown."""
     texts: dict[str, str] = {}
     wanted = [kind]
     while wanted:
@@ -66,7 +67,7 @@ def definition_of(kind: str, find: Find) -> str | None:
 
 
 def installed_definition(kind: str) -> str | None:
-    """Return the .msg text of an installed type (package/msg/Name); None when there is none."""
+    """Return the .msg text of an installed type (package/msg/Name); None if not found."""
     from ament_index_python.packages import get_package_share_directory, PackageNotFoundError
 
     package, _, name = kind.partition("/msg/")

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-The folder of the files: their names, a bound for all of them, each there whole or not at all.
+The folder of black-box files: their names, their total size, and atomic writes.
 
-Only files that carry a name of the black box are ever counted or removed.
+Only files with a black-box name are ever counted or removed.
 """
 
 from __future__ import annotations
@@ -35,45 +35,45 @@ from spec_vlm_nav.common.errors import BlackboxError
 PARTIAL = ".partial"
 NAME = re.compile(r"blackbox-\d{8}-\d{6}Z-\w+?(-\d+)?\.mcap(\.partial)?", re.ASCII)
 WORD_CHARS = 40
-# A folder that cannot be used for one of these reasons may be usable later.
+# Errors that may be temporary: the folder may be usable later.
 _MAY_PASS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def default_folder() -> Path:
-    """Return where files go unless configured otherwise: ROS_HOME, else ~/.ros."""
+    """Return the default folder, in ROS_HOME or ~/.ros."""
     home = os.environ.get("ROS_HOME") or "~/.ros"
     return Path(home).expanduser() / "spec_vlm_nav" / "blackbox"
 
 
 def reason_of(path: Path) -> str:
-    """Return the reason that a file's name gives."""
+    """Return the trigger word in a file's name."""
     return re.sub(r"-\d+$", "", path.name.partition("Z-")[2].partition(".")[0])
 
 
 def os_error_text(error: OSError) -> str:
-    """Return what the system says, without the file's name."""
+    """Return the system's error message without the file's name."""
     return error.strerror or str(error)
 
 
 @dataclass(frozen=True)
 class Usage:
-    """How many files there are, and their size in bytes."""
+    """Number of files and their total size, bytes."""
 
     files: int = 0
     size: int = 0
 
 
 class Folder:
-    """A folder of black-box files; max_bytes: of all of them together."""
+    """A folder of black-box files; max_bytes: bound of their total size."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path, self.max_bytes = path, max_bytes
 
     def prepare(self) -> str:
         """
-        Make the folder; returns why files cannot be written at the moment, '' when they can.
+        Create the folder; returns why it cannot be written now (maybe later), or "".
 
-        Raises BlackboxError when it can never be used.
+        Raises BlackboxError if it cannot be used at all.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Folder:
         return ""
 
     def files(self) -> list[Path]:
-        """Return the black-box files, oldest first, those of interrupted writing among them."""
+        """Return the black-box files, oldest first, including partial ones."""
         found = []
         with contextlib.suppress(OSError):
             for path in self.path.iterdir():
@@ -104,7 +104,7 @@ class Folder:
         return [path for _, path in sorted(found)]
 
     def usage(self) -> Usage:
-        """Return what there is."""
+        """Return number and size of the files."""
         sizes = [_size(path) for path in self.files()]
         return Usage(len(sizes), sum(sizes))
 
@@ -112,8 +112,9 @@ class Folder:
         """
         Write a file and return its path.
 
-        time_ns: wall clock, for the name; size: about how many bytes it will have, room for which
-        is made by removing the oldest files; fill: writes it. Raises OSError, and leaves nothing.
+        time_ns: wall clock, for the name. word: the trigger, for the name. size: approximate size
+        in bytes; the oldest files are removed to make room. fill: writes the content.
+        Raises OSError; no partial file remains.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         self._make_room(size)
@@ -148,14 +149,14 @@ class Folder:
         what = re.sub(r"[^A-Za-z0-9_]+", "_", word)[:WORD_CHARS].strip("_") or "UNKNOWN"
         number = 1
         while True:
-            more = f"-{number}" if number > 1 else ""  # a clock that was set back
+            more = f"-{number}" if number > 1 else ""  # e.g. after the clock was set back
             path = self.path / f"blackbox-{when}-{what}{more}.mcap"
             if not path.exists() and not path.with_name(path.name + PARTIAL).exists():
                 return path
             number += 1
 
     def _keep_the_name(self) -> None:
-        """Have the folder itself on the disk; some file systems cannot."""
+        """Sync the folder to the disk; some file systems do not support it."""
         with contextlib.suppress(OSError):
             number = os.open(self.path, os.O_RDONLY)
             try:

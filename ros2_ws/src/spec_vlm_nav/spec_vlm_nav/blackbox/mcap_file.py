@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-A recording as an mcap file that Foxglove, rosbag2 and `specnav replay` read.
+Writes a recording as an mcap file for Foxglove, rosbag2 and `specnav replay`.
 
-The library `mcap` writes it: it takes definitions as texts and any open file, and keeps metadata.
+It uses the library `mcap`, which accepts definitions as text and any open file, and stores metadata.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Channel:
-    """A topic's type (package/msg/Name) and its definition; None: not known."""
+    """A topic's type (package/msg/Name) and its definition; None: unknown."""
 
     kind: str
     definition: str | None
 
 
 def write_mcap(stream: BinaryIO, recording: Recording, channels: Mapping[str, Channel]) -> None:
-    """Write a whole file into a stream. channels: of every topic. Raises OSError."""
+    """Write a recording to a stream; channels: by topic. Raises OSError."""
     writer = Writer(stream, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
     writer.start("ros2", library="spec_vlm_nav blackbox")
     writer.add_metadata(METADATA, recording.metadata())
@@ -66,7 +66,7 @@ def write_mcap(stream: BinaryIO, recording: Recording, channels: Mapping[str, Ch
 
 
 def _timed(recording: Recording) -> Iterable[tuple[Entry, int]]:
-    """Yield entries with their log times: what lasts from before is logged at the beginning."""
+    """Yield entries with their log times; lasting entries get the time of the first entry."""
     entries = recording.contents.entries
     begin_ns = recording.time_ns(entries[0].at if entries else recording.taken_at)
     for entry in recording.contents.lasting:

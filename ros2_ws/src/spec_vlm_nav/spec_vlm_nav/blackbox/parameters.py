@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters of blackbox_node, and what they must not say together."""
+"""The parameters of blackbox_node, and their consistency checks."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.parameters import config_of, IMAGE_TRANSPORT, live, Parameter, Value
 
 BLACKBOX: tuple[Parameter, ...] = (
-    live("keep_s", 60.0, "This much of the past is kept in memory, s.", 5.0, 600.0),
+    live("keep_s", 60.0, "Length of the past kept in memory, s.", 5.0, 600.0),
     live(
         "memory_mb",
         64,
-        "Memory for it, MB; where it is short, pictures are thinned. Twice as much while a file is written.",
+        "Memory for it, MB; if it is short, pictures are thinned out. Twice as much while a file is written.",
         4,
         4096,
     ),
@@ -35,51 +35,51 @@ BLACKBOX: tuple[Parameter, ...] = (
     live(
         "min_gap_s",
         30.0,
-        "Shortest time between two files, s; what happens in it goes into the next.",
+        "Shortest time between two files, s; triggers within it go into the next file.",
         1.0,
         600.0,
     ),
     live(
         "silence_s",
         2.0,
-        "motion_node was heard and is silent for this long: a fault, s; 0: it is not.",
+        "Silence of motion_node, once heard, that counts as a fault, s; 0: not watched.",
         0.0,
         60.0,
     ),
     Parameter(
         "folder",
         "",
-        "Where files go; empty: spec_vlm_nav/blackbox in ROS_HOME or ~/.ros, and in it a folder "
-        "of the namespace if there is one.",
+        "Folder of the files; empty: spec_vlm_nav/blackbox in ROS_HOME or ~/.ros, in a subfolder "
+        "for the namespace if there is one.",
     ),
-    live("disk_mb", 500, "All files together, MB; the oldest go first.", 4, 1_000_000),
+    live("disk_mb", 500, "Largest total size of the files, MB; the oldest are removed.", 4, 1_000_000),
     IMAGE_TRANSPORT,
     live(
         "raw_rate_hz",
         5.0,
-        "With image_transport raw: this many pictures a second are kept, as JPEG.",
+        "With image_transport raw: pictures kept a second, as JPEG.",
         0.1,
         60.0,
     ),
-    live("jpeg_quality", 80, "Quality of those.", 30, 100),
+    live("jpeg_quality", 80, "JPEG quality of these pictures.", 30, 100),
     Parameter("enable_stamped_cmd_vel", False, "cmd_vel is TwistStamped, as motion_node publishes it."),
     Parameter(
         "collision_source",
         "none",
-        "Also keep what looks ahead: scan, or one picture a second of depth.",
+        "Also keep the collision sensor: scan, or one depth image a second.",
         choices=("none", "scan", "depth"),
     ),
 )
 
 
 def check_blackbox(values: Mapping[str, Value]) -> None:
-    """Raise ParameterError where parameters, each right by itself, contradict each other."""
+    """Raise ParameterError if parameters that are valid on their own contradict each other."""
     keep_s = float(values["keep_s"])
     for name in ("after_s", "min_gap_s"):
         if float(values[name]) > keep_s:
             raise ParameterError(
                 f"{name} = {values[name]} and keep_s = {keep_s:g} contradict each other: "
-                "what happened would be forgotten before it is written"
+                "the events would be dropped before they are written"
             )
     if int(values["disk_mb"]) < int(values["memory_mb"]):
         raise ParameterError(
@@ -89,5 +89,5 @@ def check_blackbox(values: Mapping[str, Value]) -> None:
 
 
 def box_config(values: Mapping[str, Value]) -> BoxConfig:
-    """Return the black box's part of the parameters."""
+    """Return the black box's configuration."""
     return config_of(BoxConfig, values, memory_bytes=int(values["memory_mb"]) * MB)

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Encodes pictures of a raw camera in a thread, one at a time; a newer one replaces the one that waits."""
+"""Encodes raw camera pictures in a thread, one at a time; a newer one replaces a waiting one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from spec_vlm_nav.common.newest import NewestWorker
 
 class PictureEncoder:
     """
-    Takes raw pictures at a bounded rate.
+    Encodes raw pictures at a bounded rate.
 
-    encode: a camera message's bytes to those of a compressed one, may raise FrameError; put: is
-    given the receive time and the result; warn: is given what was wrong with a picture. All three
-    are called by the thread.
+    encode: turns a camera message's bytes into those of a compressed one; may raise FrameError.
+    put: called with the receive time and the result. warn: called with the error of a picture. All
+    three are called from the thread.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class PictureEncoder:
         self.close = self._worker.close
 
     def offer(self, at: float, data: bytes) -> None:
-        """Take a raw picture unless it comes too soon; it replaces one that still waits."""
-        # A little early is right on time: jitter is not to cost every second picture.
+        """Queue a raw picture unless it exceeds the rate; it replaces a waiting one."""
+        # 10 % tolerance, so that jitter does not drop every second picture.
         if at - self._taken_at >= 0.9 / self.rate_hz:
             self._taken_at = at
             self._worker.put((at, data), at)
@@ -59,5 +59,5 @@ class PictureEncoder:
             self._put(at, self._encode(data))
         except FrameError as error:
             self._warn(f"camera picture not kept: {error}")
-        except Exception as error:  # bytes that are not a picture at all
+        except Exception as error:  # the bytes are not a picture message
             self._warn(f"camera picture not kept: {type(error).__name__}: {error}")

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""A recording: what the ring held shortly after triggers, and why it was taken."""
+"""A recording: the ring's content shortly after triggers, with the triggers and metadata."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ SCHEMA = 1
 @dataclass(frozen=True)
 class Recording:
     """
-    What becomes one file.
+    The content of one file.
 
-    taken_at (steady clock, s) and taken_ns (wall clock, ns) are the same moment: receive times
-    become times of the day by it, so that a wall clock that jumps does not put them out of order.
-    facts: what else is worth knowing, as JSON can say it.
+    taken_at (steady clock, s) and taken_ns (wall clock, ns) are the same moment. Receive times are
+    converted to wall time by it, so that a jump of the wall clock does not reorder them.
+    facts: further metadata, serialisable as JSON.
     """
 
     triggers: tuple[Trigger, ...]
@@ -46,17 +46,17 @@ class Recording:
     facts: Mapping[str, Any]
 
     def time_ns(self, at: float) -> int:
-        """Return a receive time by the wall clock, ns."""
+        """Convert a receive time to the wall clock, ns."""
         return self.taken_ns - round((self.taken_at - at) * 1e9)
 
     @property
     def length_s(self) -> float:
-        """Return the time from the first entry to the moment it was taken, s."""
+        """Return the time from the first entry to the end of the recording, s."""
         entries = self.contents.entries
         return self.taken_at - entries[0].at if entries else 0.0
 
     def metadata(self) -> dict[str, str]:
-        """Return why there is this file, as mcap keeps it: texts by name."""
+        """Return the triggers and facts as mcap metadata: texts by name."""
         told = [
             {"time_ns": self.time_ns(t.at), "word": t.word, "detail": t.detail}
             for t in self.triggers

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The last seconds of every topic, bounded in time and in memory.
+The last seconds of every topic, bounded in time and memory.
 
-Where memory is short, pictures go first: old ones become sparse while new ones stay dense, and
-those that a decision was made from stay longest. Times are receive times of a steady clock, s.
+If memory is short, pictures are thinned out first: the older, the sparser. Pictures of decisions
+stay longest. Times are receive times of a steady clock, s.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ import struct
 import threading
 from typing import NamedTuple
 
-COST = 160  # bytes that an entry takes in memory besides its data
-LARGEST = 1 / 8  # share of the memory that one message may take
-SHORTEN_TO = 0.9  # share of the memory that is left taken when something had to go
+COST = 160  # memory overhead of an entry, bytes
+LARGEST = 1 / 8  # largest share of the memory for one message
+SHORTEN_TO = 0.9  # share of the memory in use after a shortening
 LASTING_BYTES = 1 << 16
 _SPARSEST = 8.0
 _STAMP = {1: struct.Struct("<iI"), 0: struct.Struct(">iI")}
@@ -47,17 +47,16 @@ class Entry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the memory it takes, bytes."""
+        """Return the entry's memory, bytes."""
         return len(self.data) + COST
 
 
 @dataclass(frozen=True)
 class RingContents:
     """
-    What the ring held at a moment.
+    A snapshot of the ring.
 
-    lasting: the newest word on topics that hold until something else is said, where it is older
-    than the ring.
+    lasting: the newest messages of topics with lasting state, if they are older than the ring.
     """
 
     entries: tuple[Entry, ...]
@@ -70,7 +69,7 @@ class RingContents:
 
 
 def stamp_of(data: bytes) -> Stamp:
-    """Return the header's stamp of a message that begins with one; (0, 0) when it is too short."""
+    """Return the header stamp of a message that begins with a header; (0, 0) if it is too short."""
     if len(data) < 12:
         return 0, 0
     seconds, nanoseconds = _STAMP[data[1] & 1].unpack_from(data, 4)
@@ -83,8 +82,8 @@ def thin(
     """
     Return the pictures to keep within `budget` bytes, oldest first.
 
-    The distance between two pictures of a topic grows with their age, so that the moments before
-    a fault are seen best. Pictures in `decided` are kept as long as any others could go instead.
+    The gap between two pictures of a topic grows with their age, so that the moments before a fault
+    are covered best. Pictures in `decided` are dropped last.
     """
     fixed = {i for i, entry in enumerate(pictures) if stamp_of(entry.data) in decided}
     share = 0.001
@@ -106,7 +105,7 @@ def thin(
 
 
 class _EntryBuffer:
-    """Entries in the order they came, with their size in bytes."""
+    """Entries in order of arrival, with their total size in bytes."""
 
     def __init__(self) -> None:
         self.entries: deque[Entry] = deque()
@@ -131,8 +130,8 @@ class Ring:
     """
     The newest entries of all topics; may be filled from several threads.
 
-    pictures: topics that are thinned when memory is short. lasting: topics whose newest word is
-    kept although it is old.
+    pictures: topics that are thinned out when memory is short. lasting: topics whose newest message
+    is kept although it is old.
     """
 
     def __init__(
@@ -152,29 +151,29 @@ class Ring:
         self.oversized = 0
 
     def add(self, at: float, topic: str, data: bytes) -> None:
-        """Keep a message; forget what is too old or too much."""
+        """Add a message, and drop entries that are too old or exceed the memory."""
         entry = Entry(at, topic, data)
         with self._lock:
-            if entry.size > LARGEST * self.max_bytes:  # it would push everything else out
+            if entry.size > LARGEST * self.max_bytes:  # it would displace everything else
                 self.oversized += 1
                 return
             (self._pictures if topic in self._picture_topics else self._others).put(entry)
             self._forget(at)
 
     def decided_from(self, stamp: Stamp, now: float) -> None:
-        """Take note that a decision was made from the picture with this header stamp."""
-        if stamp != (0, 0):  # a camera without stamps
+        """Record that a decision was made from the picture with this header stamp."""
+        if stamp != (0, 0):  # (0, 0): a camera without stamps
             with self._lock:
                 self._decided.pop(stamp, None)
                 self._decided[stamp] = now
 
     def contents(self, now: float) -> RingContents:
-        """Return what there is, in the order it came."""
+        """Return a snapshot, sorted by receive time."""
         with self._lock:
             self._forget(now)
             entries = (*self._pictures.entries, *self._others.entries)
             lasting = tuple(self._lasting.values())
-        # A picture that was encoded here is added later than it came.
+        # A picture that was encoded here is added later than it was received.
         return RingContents(
             tuple(sorted(entries, key=_by_time)), tuple(sorted(lasting, key=_by_time))
         )
@@ -190,7 +189,7 @@ class Ring:
         return len(self._pictures.entries) + len(self._others.entries)
 
     def span_s(self, now: float) -> float:
-        """Return how far back the oldest entry lies, s."""
+        """Return the age of the oldest entry, s."""
         with self._lock:
             firsts = [s.entries[0].at for s in (self._pictures, self._others) if s.entries]
         return now - min(firsts) if firsts else 0.0
@@ -206,7 +205,7 @@ class Ring:
             self._shorten(now)
 
     def _shorten(self, now: float) -> None:
-        """Make room for a while: pictures first, then the oldest of the rest."""
+        """Reduce the memory to SHORTEN_TO: thin out pictures, then drop the oldest other entries."""
         target = int(SHORTEN_TO * self.max_bytes)
         before = len(self._pictures.entries)
         budget = max(0, target - self._others.size)

@@ -13,9 +13,10 @@
 # limitations under the License.
 
 """
-What calls for a file: faults of the motion side, e-stops, failed instructions, and silence; and when.
+Detects triggers (motion faults, e-stops, failed instructions, silence) and schedules the files.
 
-Each is reported once, when it begins. What had begun before the black box listened is not reported.
+Each trigger is reported once, when it begins. Faults from before the black box started are not
+reported.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from spec_vlm_nav.common.status import Status, WATCHDOG_STATES
 
 FAULTS = WATCHDOG_STATES | {MotionState.GEOFENCE}
 NOT_FAILED = frozenset({ErrorCode.NONE.name, ErrorCode.CANCELED.name})
-MOST_TRIGGERS = 100  # of one file; the rest are only counted
+MOST_TRIGGERS = 100  # stored in one file; further ones are only counted
 ESTOP, SILENT, ASKED = "ESTOP", "MOTION_NODE_SILENT", "ASKED"
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """Why a file is written: when (steady clock, s), one word, and what was said about it."""
+    """Why a file is written: the time (steady clock, s), one word, and a detail."""
 
     at: float
     word: str
@@ -47,7 +48,7 @@ class Trigger:
 
 @dataclass(frozen=True)
 class Ended:
-    """How an instruction ended: its text if it is said, a name of ErrorCode, why in one line."""
+    """How an instruction ended: its text if known, an ErrorCode name, and a one-line message."""
 
     instruction: str
     code: str
@@ -55,16 +56,16 @@ class Ended:
 
     @property
     def failed(self) -> bool:
-        """Whether it neither succeeded nor was called off."""
+        """Whether it neither succeeded nor was canceled."""
         return self.code not in NOT_FAILED
 
 
 def ended_of(text: str) -> Ended:
-    """Read vlm_nav_node's word on the end of an instruction. Raises ValueError."""
+    """Parse vlm_nav_node's report of the end of an instruction. Raises ValueError."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON ({one_line(str(error))})") from error
+        raise ValueError(f"not JSON ({one_line(str(error))})") from error
     if not isinstance(said, dict) or not isinstance(said.get("code"), (str, int)):
         raise ValueError("it has no code")
     code = said["code"]
@@ -72,7 +73,7 @@ def ended_of(text: str) -> Ended:
         try:
             code = ErrorCode(code).name
         except ValueError:
-            code = f"CODE_{int(code)}"  # a newer vlm_nav_node's
+            code = f"CODE_{int(code)}"  # of a newer vlm_nav_node
     instruction = said.get("instruction")
     return Ended(
         one_line(instruction) if isinstance(instruction, str) else "",
@@ -83,10 +84,10 @@ def ended_of(text: str) -> Ended:
 
 class TriggerWatch:
     """
-    Tells when something begins that calls for a file.
+    Detects the beginning of each trigger.
 
-    silence_s: motion_node says something twice a second; no word for so long is a fault, s; 0: it
-    is not watched.
+    silence_s: silence of motion_node that is a fault, s (it reports twice a second); 0: not
+    watched.
     """
 
     def __init__(self, silence_s: float) -> None:
@@ -97,7 +98,7 @@ class TriggerWatch:
         self._pressed = False
 
     def on_status(self, status: Status, at: float) -> list[Trigger]:
-        """Take motion_node's word."""
+        """Handle a status report of motion_node."""
         before, self.status = self.status, status
         self._heard_at, self._silent = at, False
         if before is None:
@@ -106,22 +107,22 @@ class TriggerWatch:
         if status.estopped and not before.estopped:
             found.append(Trigger(at, ESTOP, one_line(status.held_by or status.reason)))
         elif not status.estopped and before.estopped:
-            self._pressed = False  # a button may say only that it was pressed
+            self._pressed = False  # a button may publish only presses, never releases
         if status.state in FAULTS and _event(status) != _event(before):
             found.append(Trigger(at, status.state.name, one_line(status.reason)))
         return found
 
     def on_button(self, pressed: bool, at: float) -> list[Trigger]:
-        """Take a word on `e_stop`: it counts although motion_node may not hear it."""
+        """Handle a message on `e_stop`; it counts even if motion_node does not receive it."""
         before, self._pressed = self._pressed, pressed
         return [Trigger(at, ESTOP, "topic e_stop")] if pressed and not before else []
 
     def on_ended(self, ended: Ended, at: float) -> list[Trigger]:
-        """Take the end of an instruction."""
+        """Handle the end of an instruction."""
         return [Trigger(at, f"FAILED_{ended.code}", ended.message)] if ended.failed else []
 
     def tick(self, now: float) -> list[Trigger]:
-        """Look whether motion_node has gone silent."""
+        """Check whether motion_node has fallen silent."""
         quiet_s = now - self._heard_at
         if self.status is None or self._silent or not 0 < self.silence_s < quiet_s:
             return []
@@ -135,12 +136,13 @@ def _event(status: Status) -> tuple[MotionState, int, int]:
 
 class Schedule:
     """
-    Gathers triggers into files: each is due a while after a trigger, and no two too close together.
+    Groups triggers into files.
 
-    No trigger is lost: those that come while a file is due go into it, and those that come too soon
-    after a file wait for the next one, which the ring is long enough for.
+    A file is due after_s after its first trigger, and at least gap_s after the previous file. No
+    trigger is lost: triggers before the due time go into the same file, and those too soon after a
+    file go into the next one; the ring is long enough for both.
 
-    after_s: from a trigger to its file; gap_s: between the times that two files are due, s.
+    after_s: delay from a trigger to its file, s. gap_s: least time between two files, s.
     """
 
     def __init__(self, after_s: float, gap_s: float) -> None:
@@ -152,15 +154,15 @@ class Schedule:
 
     @property
     def waiting(self) -> bool:
-        """Whether a file is to be written."""
+        """Whether a file is due or scheduled."""
         return bool(self._triggers)
 
     def due_in_s(self, now: float) -> float:
-        """Return when the file is to be written, from now, s."""
+        """Return the time until the file is due, s."""
         return max(0.0, self._due_at - now)
 
     def fire(self, trigger: Trigger) -> None:
-        """Take a trigger. The first one sets the time: a storm must not put the file off."""
+        """Add a trigger. Only the first sets the due time: a storm must not delay the file."""
         if not self._triggers:
             self._due_at = max(trigger.at + self.after_s, self._last_at + self.gap_s)
         if len(self._triggers) < MOST_TRIGGERS:
@@ -170,9 +172,9 @@ class Schedule:
 
     def take(self, now: float, at_once: bool = False) -> tuple[tuple[Trigger, ...], int]:
         """
-        Return the triggers of the file to write now, and how many more there were.
+        Return the triggers of the file to write now, and the number of further ones.
 
-        () when there is none. at_once: do not wait, the node is about to end.
+        Returns () if no file is due. at_once: do not wait, because the node is about to end.
         """
         if not self._triggers or (now < self._due_at and not at_once):
             return (), 0

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The thread that writes files, so that a slow disk delays no client."""
+"""The thread that writes files, so that a slow disk does not block the node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spec_vlm_nav.blackbox.recording import Recording
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a recording: its file (None: `error` says why not), and all files now."""
+    """Result of writing a recording: its file (None: see `error`), and the usage of all files."""
 
     word: str
     length_s: float
@@ -43,7 +43,7 @@ class FileThread:
     """
     Writes one recording at a time.
 
-    write: puts a recording into an open file; on_written: called by the thread.
+    write: writes a recording to an open file. on_written: called from the thread.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class FileThread:
         return self._busy.is_set()
 
     def submit(self, recording: Recording) -> None:
-        """Have a recording written."""
+        """Queue a recording."""
         self._busy.set()
         self._jobs.put(recording)
 
     def close(self, timeout_s: float) -> bool:
-        """Wait until what was submitted is written; returns whether it was in time."""
+        """Wait until queued recordings are written; returns whether that was in time."""
         self._jobs.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -78,7 +78,7 @@ class FileThread:
     def _run(self) -> None:
         while (recording := self._jobs.get()) is not None:
             written = self._make(recording)
-            del recording  # as much memory as the ring takes
+            del recording  # releases as much memory as the ring uses
             self.usage = written.usage
             self._on_written(written)
             self._busy.clear()
@@ -96,7 +96,7 @@ class FileThread:
             size = path.stat().st_size
         except OSError as failure:
             error = f"cannot write into {self._folder.path}: {os_error_text(failure)}"
-        except Exception as failure:  # whatever a library makes of strange messages
+        except Exception as failure:  # the library may raise anything for malformed messages
             said = " ".join(str(failure).split())
             error = f"cannot write this recording: {type(failure).__name__}: {said}"
         return Written(first.word, recording.length_s, path, size, self._folder.usage(), error)

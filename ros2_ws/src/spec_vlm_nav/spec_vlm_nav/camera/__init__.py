@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The camera: video and pictures in, one picture to decide from out, and whether to trust it."""
+"""The camera: decoding of video, preparation of pictures for the model, and trust in frames."""

@@ -13,13 +13,13 @@
 # limitations under the License.
 
 """
-H.264 video to single pictures, each with the stamp of the bytes it was made of.
+Decodes H.264 video to pictures, each with the stamp of its input bytes.
 
 Free of ROS; needs PyAV.
 
-A model must not decide from a picture that a decoder made up: after a lost or damaged picture
-nothing comes out until the next key picture. Damaged, repeated or strange bytes are counted and
-dropped; nothing fed to it raises.
+A model must not decide from a picture that the decoder concealed: after a lost or damaged picture
+there is no output until the next key picture. Damaged, repeated or invalid bytes are counted and
+dropped; no input raises.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ Stamp = tuple[int, int]
 MAX_BYTES = 8 << 20
 MAX_PIXELS = 4096 * 4096
 KEPT_TIMES = 200
-KEPT_STAMPS = 32  # more than any stream holds back
+KEPT_STAMPS = 32  # more than the reordering delay of any stream
 _TROUBLES = ("damaged", "lost", "not_h264", "empty", "repeated", "stray")
 
 
 @dataclass
 class DecodeCounts:
     """
-    What became of what was fed.
+    Counts of inputs and outputs.
 
-    Everything but `pictures` is a count of things dropped, or of events.
+    All but `fed` and `pictures` count dropped inputs or events.
     """
 
     fed: int = 0
@@ -72,25 +72,25 @@ class DecodeCounts:
     not_h264: int = 0
     repeated: int = 0
     damaged: int = 0
-    lost: int = 0  # gaps: pictures whose references did not all come
-    waiting: int = 0  # dropped for want of a key picture
-    stray: int = 0  # of unknown origin
+    lost: int = 0  # gaps: pictures with missing references
+    waiting: int = 0  # dropped while waiting for a key picture
+    stray: int = 0  # decoded pictures without a known stamp
     new_sizes: int = 0
 
 
 @dataclass(frozen=True)
 class DecodedPicture:
-    """A decoded picture, its pixels not yet converted; `took_ms` from the bytes."""
+    """A decoded picture, its pixels not converted yet; took_ms: decoding time."""
 
     stamp: Stamp
     frame: av.VideoFrame
     took_ms: float
 
     def image(self, max_width: int = 0) -> Image.Image:
-        """As RGB, scaled down to a width when it is wider (0: as it is)."""
+        """Return the picture as RGB, scaled down to max_width if it is wider (0: never)."""
         width, height = self.frame.width, self.frame.height
         if max_width and width > max_width:
-            # Even numbers: half of a pixel of colour cannot be scaled.
+            # An even height: the chroma planes have half the resolution.
             width, height = max_width, max(2, round(height * max_width / width / 2) * 2)
         pixels: np.ndarray = self.frame.reformat(width, height, format="rgb24").to_ndarray()
         return Image.fromarray(pixels)
@@ -98,10 +98,9 @@ class DecodedPicture:
 
 class H264Decoder:
     """
-    One stream. Fed whole access units, one or several at a time, or parameter sets alone.
+    Decodes one stream, fed with whole access units or parameter sets, one or several at a time.
 
-    strict: False lets pictures through whose references are missing, smeared as decoders show
-    them.
+    strict: False also outputs pictures with missing references, which may be smeared.
     """
 
     def __init__(
@@ -120,11 +119,11 @@ class H264Decoder:
         self._begin_anew()
 
     def took_ms(self, share: float = 0.5) -> float:
-        """Return a percentile of the decoding times of the last pictures; 0 before the first."""
+        """Return a percentile of the last decoding times, ms; 0 before the first picture."""
         return float(np.quantile(self._took, share)) if self._took else 0.0
 
     def feed(self, data: bytes, stamp: Stamp) -> list[DecodedPicture]:
-        """Take the bytes of one message; returns the pictures that are complete now."""
+        """Decode the bytes of one message; returns the completed pictures."""
         counts = self.counts
         counts.fed += 1
         if not data:
@@ -167,7 +166,7 @@ class H264Decoder:
     def _head(self, unit: AccessUnit) -> SliceHead | None:
         first = next(nal for nal in unit.nals if kind(nal) in (SLICE, IDR))
         head = self._numbering.read_slice(first)
-        # The first slice of a picture begins at its first block: else its beginning has been lost.
+        # The first slice of a picture must begin at its first block; otherwise the start was lost.
         return head if head is not None and head.first else None
 
     def _decode(
@@ -176,7 +175,7 @@ class H264Decoder:
         began = self._clock()
         data = unit.data
         if is_key and not self._has_key and not any(kind(nal) in (SPS, PPS) for nal in unit.nals):
-            # They may have come long ago, to the decoder before.
+            # The parameter sets may have been fed only to the previous decoder instance.
             data = AccessUnit((*self._numbering.sets_of(head), *unit.nals)).data
         packet = av.Packet(data)
         self._number += 1
@@ -198,7 +197,7 @@ class H264Decoder:
             self.counts.damaged += 1
             self._wait()
             return None
-        if stamp is None:  # a picture never gets a stamp that is not its own, and none twice
+        if stamp is None:  # a picture is never published with another picture's stamp
             self.counts.stray += 1
             return None
         for old in [number for number in self._stamps if number < self._number - KEPT_STAMPS]:
@@ -217,9 +216,9 @@ class H264Decoder:
             self.waits_since = self._clock()
 
     def _begin_anew(self) -> None:
-        """Take a fresh decoder: one that has seen damage may show it later."""
+        """Create a new decoder: one that has seen damage may show it in later pictures."""
         codec = av.CodecContext.create("h264", "r")
-        codec.thread_count = 1  # more would hold pictures back
+        codec.thread_count = 1  # more threads would delay pictures
         codec.options = {
             "err_detect": "explode",
             "flags": "low_delay",
@@ -232,9 +231,9 @@ class H264Decoder:
 
 class StreamDiagnostics:
     """
-    How a video stream is, in one line and figures; remembers what was said last.
+    Builds the /diagnostics row of a video stream.
 
-    Troubles are reported once each time they happen, in the next report.
+    Each problem is reported once, in the next report after it occurred.
     """
 
     def __init__(self) -> None:
@@ -250,10 +249,10 @@ class StreamDiagnostics:
         silence_s: float,
     ) -> DiagnosticRow:
         """
-        Return one line.
+        Return the row.
 
-        heard_at: when bytes last came (None: never); published: pictures passed on so far. Times of
-        a steady clock, s.
+        heard_at: when bytes were last received (None: never). published: pictures published so far.
+        Times are of a steady clock, s.
         """
         counts = asdict(decoder.counts)
         new = {name: counts[name] - self._before[name] for name in _TROUBLES}

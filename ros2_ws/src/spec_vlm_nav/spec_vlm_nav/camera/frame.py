@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""A camera frame as it came in."""
+"""A camera frame as received."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Frame:
     """
     A camera message.
 
-    The picture, its header stamp (seconds, nanoseconds), and its receive time (steady clock).
+    It holds the picture, its header stamp (seconds, nanoseconds), and its receive time (steady
+    clock, s).
     """
 
     picture: bytes | RawImage

@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-As much of H.264's syntax as it takes to see what a decoder conceals: lost references.
+A minimal H.264 parser that detects lost references, which a decoder conceals.
 
-The standard is ITU-T H.264, Annex B. Words of the standard: a NAL unit is one piece after a start
-code; an access unit holds those of one picture; SPS and PPS are its parameter sets; a key picture
-needs none before it. What does not parse is None.
+The standard is ITU-T H.264, Annex B. Its terms: a NAL unit is one piece after a start code. An
+access unit holds the NAL units of one picture. SPS and PPS are parameter sets. A key picture needs
+no earlier picture. Parsers return None for invalid input.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _START = re.compile(rb"\x00\x00\x01")
 _HIGH_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _I_SLICES = frozenset({2, 7})
 _MOST_SPS, _MOST_PPS, _MOST_BITS = 31, 255, 16  # the standard's bounds
-_HEAD = 64  # bytes of a slice that hold what is read of its header
+_HEAD = 64  # bytes at the start of a NAL unit that hold the fields read here
 START_CODE = b"\x00\x00\x00\x01"
 
 
@@ -39,7 +39,7 @@ class _Bits:
     """Reads the bits of a NAL unit's payload; raises ValueError at its end."""
 
     def __init__(self, payload: bytes) -> None:
-        # An encoder puts a 3 wherever two zeros would otherwise look like a start code.
+        # Remove emulation prevention bytes: encoders insert a 3 after two zeros.
         plain = payload.replace(b"\x00\x00\x03", b"\x00\x00")
         self._value, self._left = int.from_bytes(plain, "big"), 8 * len(plain)
 
@@ -51,7 +51,7 @@ class _Bits:
         return (self._value >> self._left) & ((1 << count) - 1)
 
     def ue(self) -> int:
-        """Exp-Golomb, unsigned."""
+        """Return the next unsigned Exp-Golomb code."""
         zeros = 0
         while self.take(1) == 0:
             zeros += 1
@@ -60,14 +60,14 @@ class _Bits:
         return (1 << zeros) - 1 + self.take(zeros)
 
     def se(self) -> int:
-        """Exp-Golomb, signed."""
+        """Return the next signed Exp-Golomb code."""
         code = self.ue()
         return (code + 1) // 2 if code % 2 else -(code // 2)
 
 
 @dataclass(frozen=True)
 class Sps:
-    """What is needed of a sequence parameter set."""
+    """The used fields of a sequence parameter set."""
 
     number: int
     frame_number_bits: int
@@ -78,7 +78,7 @@ class Sps:
 
 @dataclass(frozen=True)
 class Pps:
-    """What is needed of a picture parameter set; `sps` is the number of the one it refers to."""
+    """The used fields of a picture parameter set; `sps`: the SPS it refers to."""
 
     number: int
     sps: int
@@ -87,7 +87,7 @@ class Pps:
 
 @dataclass(frozen=True)
 class SliceHead:
-    """The begin of a slice header."""
+    """The beginning of a slice header."""
 
     first: bool
     is_intra: bool
@@ -105,12 +105,12 @@ class AccessUnit:
 
     @property
     def has_picture(self) -> bool:
-        """Whether there is anything to decode into a picture."""
+        """Whether the unit contains a picture."""
         return any(kind(nal) in (SLICE, IDR) for nal in self.nals)
 
     @property
     def data(self) -> bytes:
-        """As Annex B bytes."""
+        """Return the unit as Annex B bytes."""
         return b"".join(START_CODE + nal for nal in self.nals)
 
 
@@ -121,9 +121,9 @@ def kind(nal: bytes) -> int:
 
 def split_nals(data: bytes) -> list[bytes]:
     """
-    Return the NAL units of Annex B bytes; none where there is no start code.
+    Return the NAL units of Annex B bytes; none if there is no start code.
 
-    What precedes the first one is dropped.
+    Bytes before the first start code are dropped.
     """
     marks = [match.end() for match in _START.finditer(data)]
     ends = [mark - 3 for mark in marks[1:]] + [len(data)][: len(marks)]
@@ -137,8 +137,7 @@ def access_units(data: bytes) -> Iterator[AccessUnit]:
     has_slice = False
     for nal in split_nals(data):
         number = kind(nal)
-        # first_mb_in_slice is 0, an Exp-Golomb code of the one bit 1, in a picture's first slice
-        # only.
+        # first_mb_in_slice is 0 (the Exp-Golomb code 1) only in a picture's first slice.
         first_slice = number in (SLICE, IDR) and len(nal) > 1 and bool(nal[1] & 0x80)
         if has_slice and (first_slice or number in (SEI, SPS, PPS, DELIMITER)):
             yield AccessUnit(tuple(unit))
@@ -204,11 +203,7 @@ def read_pps(nal: bytes) -> Pps | None:
 
 
 class Numbering:
-    """
-    Follows the frame numbers of a stream.
-
-    It says where a picture's references cannot all have come.
-    """
+    """Follows the frame numbers of a stream, and detects pictures with missing references."""
 
     def __init__(self) -> None:
         self._sps: dict[int, Sps] = {}
@@ -219,7 +214,7 @@ class Numbering:
         """
         Return the head of a slice.
 
-        None where it cannot be read, or its parameter sets have not come.
+        None if it cannot be parsed or its parameter sets were not received.
         """
         bits = _Bits(nal[1:_HEAD])
         try:
@@ -236,7 +231,7 @@ class Numbering:
         return SliceHead(first == 0, is_intra, pps, number, is_reference, kind(nal) == IDR)
 
     def learn(self, unit: AccessUnit) -> None:
-        """Take note of parameter sets."""
+        """Record parameter sets."""
         for nal in unit.nals:
             if kind(nal) == SPS and (sps := read_sps(nal)) is not None:
                 self._sps[sps.number] = sps
@@ -245,9 +240,9 @@ class Numbering:
 
     def follow(self, head: SliceHead) -> bool:
         """
-        Take the next picture.
+        Record the next picture.
 
-        Return whether a picture that it may refer to is missing before it.
+        Returns whether a picture that it may refer to is missing before it.
         """
         sps = self._sps_of(head.pps)
         assert sps is not None  # read_slice needed it

@@ -13,12 +13,10 @@
 # limitations under the License.
 
 """
-Camera pictures as bytes.
+Camera pictures as bytes: validation, JPEG encoding, resizing and comparison.
 
-Here what arrived is checked, raw pixels are turned into JPEG, pictures are compared, and resized when asked
-to. A picture that cannot be decoded completely raises FrameError with one line; nothing here
-guesses what a broken frame may have shown. Compressed pictures go through unchanged unless a size
-is asked for.
+A picture that cannot be decoded completely raises FrameError with one line; broken frames are never
+repaired. Compressed pictures pass unchanged unless a size is requested.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from spec_vlm_nav.common.errors import FrameError
 
 MAX_BYTES = 16 << 20
-MAX_SCANS = 32  # of a JPEG: encoders make about ten, and each may take as long as a picture
+MAX_SCANS = 32  # of a JPEG: encoders make about 10, and each may take as long as a picture
 MAX_PIXELS = 8192 * 8192
-THUMBNAIL = (56, 35)  # of two pictures that are compared
-DARKEST, BRIGHTEST = 8, 247  # a picture without any brighter, or darker, value shows nothing
-SHORTEST_SIDE = 16  # pixels; a picture with fewer is no camera's
-# encoding -> (channels, order of the channels that gives RGB or grey)
+THUMBNAIL = (56, 35)  # size at which pictures are compared
+DARKEST, BRIGHTEST = 8, 247  # a picture with no value at least as bright, or as dark, shows nothing
+SHORTEST_SIDE = 16  # pixels; a smaller picture cannot be a camera's
+# encoding -> (channels, channel order that gives RGB or grey)
 _ENCODINGS = {
     "rgb8": (3, (0, 1, 2)),
     "bgr8": (3, (2, 1, 0)),
@@ -50,7 +48,7 @@ _ENCODINGS = {
 
 @dataclass(frozen=True)
 class RawImage:
-    """Pixels as sensor_msgs/Image carries them; `step` is bytes a row."""
+    """Pixels as in sensor_msgs/Image; `step` is bytes per row."""
 
     encoding: str
     width: int
@@ -62,10 +60,10 @@ class RawImage:
 @dataclass(frozen=True)
 class PictureOptions:
     """
-    What to make of a picture.
+    How a picture is prepared.
 
-    Size in pixels (0: as it is), JPEG quality where one is encoded, and the most pixels that a
-    picture of no given size may have (0: any number).
+    width, height: size in pixels; 0: unchanged. quality: of encoded JPEG. pixels: most pixels of a
+    picture without a given size; 0: any number.
     """
 
     width: int = 0
@@ -78,7 +76,7 @@ def decode(data: bytes) -> Image.Image:
     """
     Decode a JPEG or PNG completely; returns an RGB picture the right way up. Raises FrameError.
 
-    A picture on its side (EXIF orientation) is turned, as the models turn it.
+    A picture with an EXIF orientation is rotated, as the models do.
     """
     if not data:
         raise FrameError("empty camera frame: check the camera driver")
@@ -92,11 +90,11 @@ def decode(data: bytes) -> Image.Image:
                 )
             if picture.format == "JPEG" and data.count(b"\xff\xda") > MAX_SCANS:
                 raise FrameError(
-                    "camera frame draws its picture over and over: publish a baseline JPEG"
+                    "camera frame has too many JPEG scans: publish a baseline JPEG"
                 )
             if picture.mode.startswith(("I", "F")):
                 raise FrameError(
-                    "camera frame has more than 8 bits a channel: publish 8 (a depth picture?)"
+                    "camera frame has more than 8 bits per channel: publish 8 (a depth picture?)"
                 )
             picture.load()
             return _upright(picture).convert("RGB")
@@ -113,17 +111,17 @@ def decode(data: bytes) -> Image.Image:
 def _upright(picture: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(picture)
-    except Exception:  # what is said of a picture may be broken where the picture is not
+    except Exception:  # broken EXIF data does not make the picture invalid
         return picture
 
 
 def pixels(data: bytes) -> NDArray[np.uint8]:
-    """Decode completely to uint8 [rows, columns, 3] RGB. Raises FrameError."""
+    """Decode a picture completely to uint8 [rows, columns, 3] RGB. Raises FrameError."""
     return np.asarray(decode(data))
 
 
 def from_raw(raw: RawImage) -> Image.Image:
-    """Turn pixels into a picture. Raises FrameError for an unknown encoding or too few bytes."""
+    """Convert raw pixels to a picture. Raises FrameError for an unknown encoding or missing bytes."""
     if raw.encoding not in _ENCODINGS:
         raise FrameError(
             f"camera encoding '{raw.encoding}' is not supported; known are {', '.join(_ENCODINGS)}"
@@ -145,17 +143,17 @@ def from_raw(raw: RawImage) -> Image.Image:
 
 
 def fit(picture: Image.Image, width: int, height: int) -> Image.Image:
-    """Crop the middle to the shape of width x height, then scale: nothing is stretched."""
+    """Crop the middle to the aspect ratio of width x height, then scale, without distortion."""
     scale = max(width / picture.width, height / picture.height)
     across, down = min(width / scale, picture.width), min(height / scale, picture.height)
     left, top = (picture.width - across) / 2, (picture.height - down) / 2
-    # Cut out first: what a picture of one row would grow to has no bounds.
+    # Crop before scaling: a picture of one row would otherwise grow without bound.
     box = (left, top, left + across, top + down)
     return picture.resize((width, height), Image.Resampling.BILINEAR, box)
 
 
 def within(picture: Image.Image, pixels: int) -> Image.Image:
-    """Scale down to at most this many pixels; the shape is kept."""
+    """Scale down to at most this many pixels, keeping the aspect ratio."""
     scale = (pixels / (picture.width * picture.height)) ** 0.5
     size = (max(1, int(picture.width * scale)), max(1, int(picture.height * scale)))
     return picture.resize(size, Image.Resampling.BILINEAR)
@@ -170,10 +168,9 @@ def to_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
 
 def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
     """
-    Return the encoded picture a model gets. Raises FrameError.
+    Return the encoded picture for the model. Raises FrameError.
 
-    Compressed bytes are decoded once to be sure that they are whole, and passed on as they are
-    when the size is right.
+    Compressed bytes are decoded once for validation, and returned unchanged if the size fits.
     """
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
     _refuse_blank(picture)
@@ -202,22 +199,22 @@ def _refuse_blank(picture: Image.Image) -> None:
 
 
 def black_like(encoded: bytes) -> bytes:
-    """Return a black JPEG of the same size: stands for history that there was not."""
+    """Return a black JPEG of the same size, which stands for missing history."""
     return to_jpeg(Image.new("RGB", decode(encoded).size))
 
 
 def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
     """
-    Return the picture small and grey, [35, 56] float32 of 0 to 255.
+    Return a small grey version of a picture, float32 [35, 56], 0 to 255.
 
-    Raises FrameError when it cannot be decoded.
+    Raises FrameError if it cannot be decoded.
     """
     if isinstance(picture, RawImage):
         image = from_raw(picture)
     else:
         try:
             image = Image.open(io.BytesIO(picture), formats=("JPEG", "PNG"))
-            # A JPEG comes out at an eighth of its size for an eighth of the work.
+            # Draft mode decodes a JPEG at a fraction of its size, and much faster.
             image.draft("L", THUMBNAIL)
             image.load()
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -227,15 +224,15 @@ def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
 
 
 def difference(one: bytes | RawImage, other: bytes | RawImage) -> float:
-    """Mean difference of two pictures, grey levels of 255. Raises FrameError."""
+    """Return the mean difference of two pictures, grey levels of 255. Raises FrameError."""
     return float(np.abs(thumbnail(one) - thumbnail(other)).mean())
 
 
 def same_scene(one: bytes | RawImage, other: bytes | RawImage, tolerance: float) -> bool:
     """
-    Whether two pictures differ by no more than `tolerance` grey levels.
+    Return whether two pictures differ by at most `tolerance` grey levels.
 
-    False when one cannot be decoded.
+    False if one cannot be decoded.
     """
     try:
         return difference(one, other) <= tolerance

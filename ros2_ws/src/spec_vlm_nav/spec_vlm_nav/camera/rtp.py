@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-RTP packets to H.264 access units (RFC 3550, RFC 6184).
+Assembles RTP packets to H.264 access units (RFC 3550, RFC 6184).
 
-Free of ROS and of sockets; nothing fed to it raises.
+Free of ROS and of sockets; no input raises.
 
-An access unit of which a packet is missing is dropped whole. One is complete with its last packet
-(the marker), so that nothing is held back until the next one comes.
+An access unit with a missing packet is dropped whole. A unit is complete with its last packet (the
+marker bit), without waiting for the next unit.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _STAP_A, _FU_A, _LAST_SINGLE = 24, 28, 23
 
 @dataclass
 class RtpCounts:
-    """What came and what was missing."""
+    """Counts of received and missing packets."""
 
     packets: int = 0
     not_rtp: int = 0
-    missing: int = 0  # by their sequence numbers
-    late: int = 0  # out of order or twice
-    spoiled: int = 0  # access units dropped because something of them was missing
+    missing: int = 0  # by gaps in the sequence numbers
+    late: int = 0  # out of order or duplicate
+    spoiled: int = 0  # access units dropped because a packet was missing
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Packet:
 
 
 class Depacketizer:
-    """Follows one sender at a time; another one (or the same started anew) is taken up at once."""
+    """Follows one sender at a time; it switches at once to a new or restarted sender."""
 
     def __init__(self) -> None:
         self.counts = RtpCounts()
@@ -66,7 +66,7 @@ class Depacketizer:
         self._spoiled = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take a packet; returns the access units that are complete now, as Annex B bytes."""
+        """Add a packet; returns the completed access units as Annex B bytes."""
         self.counts.packets += 1
         packet = _parse(data)
         if packet is None:
@@ -86,7 +86,7 @@ class Depacketizer:
                 self._spoiled = True
             if packet.timestamp != self._timestamp:
                 out += self._complete()
-                # What is missing may have been the begin of this one: only the decoder can tell.
+                # A missing packet may have been the start of this unit: only the decoder can tell.
                 self._timestamp = packet.timestamp
         self._sequence = packet.sequence
         self._append(packet.payload)
@@ -113,7 +113,7 @@ class Depacketizer:
                 self._add(START_CODE + bytes([(payload[0] & 0xE0) | (payload[1] & 0x1F)]))
                 self._fragment = True
             elif not self._fragment:
-                self._spoiled = True  # its begin is missing
+                self._spoiled = True  # its start is missing
             self._add(payload[2:])
             self._fragment = self._fragment and not payload[1] & 0x40
         else:

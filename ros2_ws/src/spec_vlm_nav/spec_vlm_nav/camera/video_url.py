@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-H.264 from the network, RTP by UDP or multicast, read in a thread of its own. Free of ROS.
+Reads H.264 from the network (RTP by UDP or multicast) in a background thread. Free of ROS.
 
-A Go2 sends RTP to the multicast group 230.1.1.1:1720. A network that comes up later or goes away
-for a while is waited out. Nothing is sent, and what arrives is only ever handed on.
+A Go2 sends RTP to the multicast group 230.1.1.1:1720. The reader waits for a network that is
+missing or temporarily down. It sends nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from urllib.parse import urlsplit
 from spec_vlm_nav.camera.rtp import Depacketizer, RtpCounts
 from spec_vlm_nav.common.errors import CameraError
 
-WAIT_S = 0.2  # how late a close may be noticed
+WAIT_S = 0.2  # longest delay until a close is noticed
 AGAIN_S = 1.0
-# silence after which the group is joined anew: an interface may have gone and come back
+# silence after which the group is joined again: an interface may have been restarted
 REJOIN_S = 5.0
 RECEIVE_BUFFER = 4 << 20
 LARGEST_PACKET = 65536
@@ -42,14 +42,14 @@ LARGEST_PACKET = 65536
 
 @dataclass(frozen=True)
 class VideoUrl:
-    """Where to listen."""
+    """Address and port to listen on."""
 
     host: ipaddress.IPv4Address
     port: int
 
 
 def parse_url(url: str) -> VideoUrl:
-    """Check a URL: udp://ADDRESS:PORT or rtp://ADDRESS:PORT. Raises CameraError."""
+    """Parse a URL: udp://ADDRESS:PORT or rtp://ADDRESS:PORT. Raises CameraError."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -69,21 +69,22 @@ def parse_url(url: str) -> VideoUrl:
 
 
 def parse_interface(address: str) -> ipaddress.IPv4Address:
-    """Check the address of our own interface; empty: any. Raises CameraError."""
+    """Parse the address of a local interface; empty: any. Raises CameraError."""
     try:
         return ipaddress.IPv4Address(address or "0.0.0.0")
     except ValueError:
         raise CameraError(
-            f"interface '{address}' refused: it is our own IPv4 address on the camera's network, "
-            "as in 192.168.123.99, or empty"
+            f"interface '{address}' refused: it must be this machine's IPv4 address on the camera's "
+            "network, as in 192.168.123.99, or empty"
         ) from None
 
 
 class UrlReader:
     """
-    Reads until closed.
+    Reads until closed; both callbacks are called from its thread.
 
-    `on_unit` hears (access unit, when its last packet came, steady clock); by the thread.
+    on_unit: called with an access unit and the receive time of its last packet, steady clock, s.
+    on_problem: called with an error message.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class UrlReader:
 
     @property
     def counts(self) -> RtpCounts:
-        """Return what came so far."""
+        """Return the packet counts so far."""
         return self._depacketizer.counts
 
     def close(self) -> None:
@@ -125,7 +126,7 @@ class UrlReader:
         listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # The system grants what it allows; too little costs packets, not the stream.
+            # The system may grant less; a small buffer loses packets but not the stream.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
             listening.bind((str(self._where.host), self._where.port))
             if self._where.host.is_multicast:

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-Whether the camera can be trusted.
+Decides whether the camera can be trusted, by receive times.
 
-Frames must come, carry new stamps, and change when the robot moves. Judged by receive time. A
-driver that repeats its last picture, with the old stamp or with new ones, counts as silent.
+Frames must arrive, carry new stamps, and change when the robot moves. A driver that repeats its
+last picture, with the old stamp or new ones, counts as silent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import math
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.geometry import Motion
 
-# A robot that has moved so far cannot see the very same bytes.
+# After a movement of this size the picture's bytes must have changed.
 MOVED_M = 0.1
 MOVED_RAD = 0.2
 SAME_FRAMES = 3
@@ -37,7 +37,7 @@ class CameraWatch:
 
     def __init__(self) -> None:
         self.frame: Frame | None = None
-        self.repeated = 0  # frames that carried the stamp of the one before
+        self.repeated = 0  # frames with the stamp of the previous one
         self.received = 0
         self._looks: bytes | object = b""
         self._sequence = -1  # of the motion under way
@@ -47,7 +47,7 @@ class CameraWatch:
         self._frozen = False
 
     def take(self, frame: Frame) -> bool:
-        """Take a frame as it came in; False when it is none to look at (a repeated one)."""
+        """Record a frame; returns whether it can be used (not repeated or frozen)."""
         self.received += 1
         if self.frame is not None and frame.stamp == self.frame.stamp and any(frame.stamp):
             self.repeated += 1
@@ -57,7 +57,7 @@ class CameraWatch:
             self._moved_at_change, self._frozen, self._same = self._moved, False, 0
         else:
             self._same += 1
-            # Only a frame that came after the movement proves anything: cameras may be slow.
+            # Only several equal frames after the movement count: cameras may be slow.
             self._frozen = self._frozen or (self._same >= SAME_FRAMES and self._has_moved)
             if self._frozen:
                 return False
@@ -65,28 +65,28 @@ class CameraWatch:
         return True
 
     def robot_moved(self, sequence: int, done: Motion) -> None:
-        """Take note of what a motion has covered so far, by odometry."""
+        """Record a motion's progress so far, by odometry."""
         if sequence != self._sequence:
             self._sequence, self._moved_at_change = sequence, Motion()
         self._moved = done
 
     @property
     def _has_moved(self) -> bool:
-        """Whether the robot has moved since the picture changed last."""
+        """Whether the robot has moved since the picture last changed."""
         now, then = self._moved, self._moved_at_change
         turned = abs(now.angle_rad - then.angle_rad) > MOVED_RAD
         return turned or abs(now.distance_m - then.distance_m) > MOVED_M
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the robot has moved and the picture has not changed."""
+        """Whether the picture has not changed although the robot has moved."""
         return self._frozen
 
     def age(self, now: float) -> float:
         """
-        Seconds since the last trustworthy frame came in.
+        Return the seconds since the last trusted frame was received.
 
-        It is inf before the first and while the picture is frozen.
+        Infinite before the first frame and while the picture is frozen.
         """
         if self.frame is None or self._frozen:
             return math.inf

@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What a memoryless model needs around it: policies that remember, damp and search."""
+"""Exploration policies around a memoryless model: they remember, damp and search."""

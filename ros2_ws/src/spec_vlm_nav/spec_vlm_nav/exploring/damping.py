@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-What leads while the model does: it damps turns to and fro, and gets past what was touched.
+Damping of the model's own actions: it halves oscillating turns and passes touched obstacles.
 
-It knows nothing of where the robot is: it counts decisions.
+It does not use the robot's position; it counts decisions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from spec_vlm_nav.language.actions import Action, ActionKind
 
 @dataclass(frozen=True)
 class Damping:
-    """Memory of the damping, all of it."""
+    """Complete memory of the damping."""
 
     last_action: Action | None = None
-    flips: int = 0  # turns in a row that took back the one before
-    freeing: int = 0  # moves still allowed to get past what is in the way
-    detours: int = 0  # how often something had to be passed: the side alternates
+    flips: int = 0  # consecutive turns that reversed the previous one
+    freeing: int = 0  # remaining moves for passing an obstacle
+    detours: int = 0  # obstacles passed so far: the side alternates
 
 
 # The rules' names, as they appear in metrics and reports.
@@ -43,8 +43,8 @@ RULE_DAMPED = "turn sign flipped: halved"
 
 SIDESTEP = (Action(ActionKind.TURN_LEFT, 45), Action(ActionKind.TURN_RIGHT, 45))
 PASS_BY = Action(ActionKind.FORWARD, 50)
-DETOUR_MOVES = 3  # after the first turn aside: turns until the way is clear, and a step
-FLIPS_LIMIT = 4  # turns to and fro before going round on one side
+DETOUR_MOVES = 3  # after the first turn aside: turns until the way is clear, and one step
+FLIPS_LIMIT = 4  # reversed turns before the robot goes round on one side
 SMALLEST_TURN = 7.5  # degrees; halving stops here
 
 
@@ -57,8 +57,8 @@ def damped(state: Damping, seen: Observation) -> tuple[Damping, Move]:
     if seen.proposed.is_stop:
         pass
     elif seen.contact:
-        # Never backwards: nothing is known of what is behind. On the way to the target, what was
-        # touched has to be passed; while searching, looking around goes on.
+        # Never backward: nothing is known of what is behind. On the way to the target the touched
+        # obstacle must be passed; during a search, looking around continues.
         freeing, detours = (DETOUR_MOVES if seen.sees_target else 0), detours + 1
         move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_CONTACT)
     elif state.freeing:

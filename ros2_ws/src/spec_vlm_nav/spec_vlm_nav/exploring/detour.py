@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-Going round what is between the robot and a target that it sees.
+Detours around an obstacle between the robot and a visible target.
 
-A model without memory turns to and fro in front of a table for ever: seen from here the way is on
-the left, seen from there on the right. So after a few turns on one spot the way out is taken that
-leads aside: one that was found clear, else one that was not looked at; and it is gone for two
-strides before the target is looked at again.
+A model without memory can oscillate in front of a table for ever: from one heading the way seems to
+be on the left, from the other on the right. So after a few decisions on one spot the robot leaves
+sideways, by a heading that was found clear, else by one not looked at yet. It makes two strides
+before it follows the target again.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ import math
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.exploring.search_map import SearchMap
 
-PATIENCE = 4  # decisions with the target in sight on one spot, its way blocked
-MORE_PATIENCE = 6  # and with its way clear
+PATIENCE = 4  # decisions on one spot with the target in sight and the way blocked
+MORE_PATIENCE = 6  # the same with the way clear
 SPOT = 0.2  # metres
 STRIDES = 2
 STRIDE = 0.7  # metres
 WAYS = 24  # headings that are compared
-ASIDE = math.radians(75)  # from the target: the best way out
-BACK = 0.4  # how good a way is that leads straight back, against the best
-OUT_OF_VIEW = math.radians(50)  # nearer to the target the model speaks of its way, not of this one
-SAYS_CLEAR, SAYS_BLOCKED = math.radians(9), math.radians(22)
-SPOTS = 8  # that are remembered
+ASIDE = math.radians(75)  # best angle between the way out and the target
+BACK = 0.4  # least worth of a way straight back, relative to the best
+OUT_OF_VIEW = math.radians(50)  # closer to the target, the model judges the target's way instead
+SAYS_CLEAR, SAYS_BLOCKED = math.radians(9), math.radians(22)  # how far a judgement holds sideways
+SPOTS = 8  # spots remembered
 
 
 @dataclass(frozen=True)
 class Detour:
     """
-    What is remembered of going round.
+    Memory of detours.
 
-    spot: where the robot stands and sees the target; seen: decisions there. strides: still to be
-    made. target: where the target was seen, metres. side: +1: to its left, last time. left: spots
-    that were no good. tried: headings that led nowhere.
+    spot: where the robot stands and sees the target. seen: decisions there. strides: still to be
+    made. target: where the target was seen, metres. side: +1: the last detour went to its left.
+    left: spots that were left without success. tried: headings without a way.
     """
 
     spot: tuple[float, float] | None = None
@@ -62,7 +62,7 @@ class Detour:
 
     def sees(self, place: Pose, bearing: float, distance: float, clear: bool | None) -> Detour:
         """Return the memory after a decision with the target in sight."""
-        if self.strides:  # what is seen on the way round may be something else
+        if self.strides:  # during a detour another object may be seen
             return self
         x = place.x + distance * math.cos(place.yaw + bearing)
         y = place.y + distance * math.sin(place.yaw + bearing)
@@ -77,7 +77,7 @@ class Detour:
         return replace(self, spot=spot, seen=seen, target=(x, y))
 
     def strides_on(self, place: Pose) -> Detour:
-        """Return the memory after a stride straight on from here."""
+        """Return the memory after a stride straight ahead from here."""
         if self.target is None:
             return replace(self, strides=self.strides - 1)
         towards = math.atan2(self.target[1] - place.y, self.target[0] - place.x)
@@ -85,7 +85,7 @@ class Detour:
         return replace(self, strides=self.strides - 1, side=side)
 
     def way_out(self, known: SearchMap, place: Pose) -> float | None:
-        """Return the best heading to leave this place by; None where there is none."""
+        """Return the best heading for leaving this place, or None."""
         if self.target is None:
             return None
         towards = math.atan2(self.target[1] - place.y, self.target[0] - place.x)

@@ -13,13 +13,13 @@
 # limitations under the License.
 
 """
-The way out of a place that the robot does not get away from.
+The way out of a place where the robot is stuck.
 
-Where the model calls every way blocked, turning to where the target may be finds nothing more: a
-way out between two things may be a few degrees wide, or narrower than the model likes. So after
-some decisions on one spot the headings are tried one by one that no look from there has tried,
-those first where the pictures show floor as wide as the robot. A stride is made where the model
-calls the way clear, or, a shorter one, where the pictures show that the floor goes on.
+If the model calls every way blocked, the normal search finds nothing more: a gap between two
+obstacles may be a few degrees wide, or too narrow for the model. So after some decisions on one
+spot, untried headings are looked at one by one, first those where the pictures show enough floor
+for the robot. A stride is made if the model calls the way clear; a shorter one if the pictures show
+that the floor goes on.
 """
 
 from __future__ import annotations
@@ -30,29 +30,28 @@ import math
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.exploring.side_obstacles import SideObstacles
 
-PATIENCE = 8  # decisions on one spot; with fewer, more was touched and not more found
-SHUT = 6  # of them, where each found the way blocked and nothing else
+PATIENCE = 8  # decisions on one spot; smaller values gave more contacts and no more finds
+SHUT = 6  # decisions if each found the way blocked and no target
 SPOT_M = 0.15
 STRIDES = 2  # before the search goes on
-CLEAR_M, FLOOR_M = 0.5, 0.3  # of a stride: the way was called clear, or only the floor goes on
-LENGTH_M = 0.7  # of the floor that has to go on
-TRIED = math.radians(3.5)  # to either side of a look, its answer is the same
-FAR = math.radians(12)  # from every look: no heading gains by more
-STEP = 3  # degrees between headings that are compared
-WAY_M = 0.7  # of a way out; and more floor to either side than the robot needs:
-SPARE_M = 0.1
-UNSURE = 0.05  # of the worth of a heading where no floor is seen: the floor is often misread
-FARTHER = 0.15  # what a turn by half a circle takes off a heading's worth
+CLEAR_M, FLOOR_M = 0.5, 0.3  # length of a stride: way called clear, or only floor seen
+LENGTH_M = 0.7  # length of floor required for a stride
+TRIED = math.radians(3.5)  # a look covers this angle to either side
+FAR = math.radians(12)  # a larger distance from earlier looks adds no worth
+STEP = 3  # degrees between compared headings
+WAY_M = 0.7  # length of a way out
+SPARE_M = 0.1  # extra width of a way out to either side
+UNSURE = 0.05  # least worth of a heading without visible floor: the floor is often misread
+FARTHER = 0.15  # share of a heading's worth lost by a turn of 180 degrees
 
 
 @dataclass(frozen=True)
 class Enclosed:
     """
-    What is remembered of not getting away.
+    Memory of being stuck.
 
-    spot: where the robot stands, m; stays: decisions there; is_shut: all of them found the way
-    blocked and no target. strides: still to be made on the way out. tried: headings that led
-    nowhere.
+    spot: where the robot stands, m. stays: decisions there. is_shut: all of them found the way
+    blocked and no target. strides: still to be made on the way out. tried: headings without a way.
     """
 
     spot: tuple[float, float] | None = None
@@ -74,11 +73,11 @@ class Enclosed:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the robot has been there for long."""
+        """Whether the robot has made too many decisions on this spot."""
         return self.stays > (SHUT if self.is_shut else PATIENCE)
 
     def strides_on(self) -> Enclosed:
-        """Return the memory at a stride on the way out."""
+        """Return the memory after a stride on the way out."""
         return replace(self, strides=(self.strides or STRIDES) - 1)
 
     def without_way(self, place: Pose) -> Enclosed:
@@ -86,11 +85,11 @@ class Enclosed:
         return replace(self, strides=0, tried=(*self.tried, place.yaw))
 
     def given_up(self) -> Enclosed:
-        """Return the memory when every heading was tried: the search goes on for a while."""
+        """Return the memory after every heading was tried: the normal search continues."""
         return replace(self, stays=0, tried=())
 
     def untried(self, beside: SideObstacles, place: Pose, radius: float) -> float | None:
-        """Return the heading that is likeliest to lead out; None: all were tried."""
+        """Return the heading most likely to lead out; None if all were tried."""
         best, best_way = 0.0, None
         for degrees in range(0, 360, STEP):
             way = wrap(place.yaw + math.radians(degrees))

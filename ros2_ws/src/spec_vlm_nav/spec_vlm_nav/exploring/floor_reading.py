@@ -13,14 +13,14 @@
 # limitations under the License.
 
 """
-Where the floor ends in a picture, by its colour.
+Finds in a picture where the floor ends, by its colour.
 
-The floor before the robot's feet has a colour, which a wall that fills the picture's foot has
-not: the wall goes on above the horizon, the floor does not. Upwards from the feet, column by
-column, the floor ends where four rows in a row have none like it. Where the camera is says how
-far that is. A wall as pale as the floor is missed, a dark rug taken for a thing: good enough for
-keeping some distance, not for anything that must be right. After I. Horswill, Polly: a vision-
-based artificial agent, AAAI 1993.
+The floor's colour is a colour at the bottom of the picture that is rarer above the horizon; a wall
+that fills the bottom also continues above the horizon. Going up in each column, the floor ends
+where at least ENOUGH of RUN consecutive rows differ from its colour. The camera's geometry gives
+the distance. A wall as pale as the floor is missed, and a dark rug counts as an obstacle: good
+enough for keeping some distance, but not for safety. After I. Horswill, Polly: a vision-based
+artificial agent, AAAI 1993.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-COLUMNS = 56  # bearings that are distinguished
-WIDEST = 224  # pixels; a larger picture is thinned out
-LEAST = (24, COLUMNS)  # rows, columns
-FOOT = 0.13  # of the rows, at the foot of the picture: what is there is floor, mostly
-SHADE, TINT = 35.0, 6.0  # of 255: brightness and hues so far off the floor's are none of it
-BIN = 4.0  # of hues, where the floor's colour is looked for
-OTHER = 10.0  # a foreground so far from the floor as it was is something that stands there
-CANDIDATES = 6  # colours at the foot that are compared
-MORE = 0.1  # of the foot than of what is above the horizon has the floor's colour
-THIN = 3  # every third pixel of what is above the horizon is enough
+COLUMNS = 56  # number of bearings
+WIDEST = 224  # pixels; a wider picture is subsampled
+LEAST = (24, COLUMNS)  # smallest picture: rows, columns
+FOOT = 0.13  # share of the rows at the bottom of the picture, which mostly show floor
+SHADE, TINT = 35.0, 6.0  # of 255: largest differences of brightness and chroma from the floor's
+BIN = 4.0  # width of a chroma bin in the search for the floor's colour
+OTHER = 10.0  # a larger change of the colour at the bottom is an object, not the floor
+CANDIDATES = 6  # colours at the bottom that are compared
+MORE = 0.1  # the floor's share at the bottom minus above the horizon must exceed this
+THIN = 3  # subsampling above the horizon
 NEW = 0.2  # weight of a new picture in the floor's colour
-RUN, ENOUGH = 4, 3  # rows, and how many of them must not be floor
-FAR_M = 2.5  # beyond this it is not told apart
+RUN, ENOUGH = 4, 3  # window of rows, and how many of them must differ from the floor
+FAR_M = 2.5  # beyond this distance the floor counts as going on
 
 
 @dataclass(frozen=True)
 class CameraGeometry:
-    """A camera: its height above the floor, m, the width of its view, and its tilt, radians."""
+    """A camera: height above the floor, m; horizontal field of view and downward tilt, rad."""
 
     height_m: float
     width: float = math.pi / 2
@@ -59,7 +59,7 @@ class CameraGeometry:
 
 @dataclass(frozen=True)
 class RobotBody:
-    """What looks at the floor, and walks on it. radius_m: what it needs to either side, m."""
+    """The robot's camera and size. radius_m: room that the robot needs to either side, m."""
 
     eye: CameraGeometry
     radius_m: float
@@ -67,7 +67,7 @@ class RobotBody:
 
 @dataclass(frozen=True, eq=False)
 class FloorPicture:
-    """A picture, uint8 [rows, columns, 3] RGB, and whose it is."""
+    """A picture, uint8 [rows, columns, 3] RGB, with the robot's camera and size."""
 
     picture: NDArray[np.uint8]
     body: RobotBody
@@ -76,10 +76,10 @@ class FloorPicture:
 @dataclass(frozen=True, eq=False)
 class FloorReading:
     """
-    How far the floor goes by bearing.
+    The distance to the end of the floor, by bearing.
 
-    bearings [n]: radians, left is positive, falling. ends [n]: metres from below the camera; inf:
-    it goes on.
+    bearings [n]: radians, left positive, descending. ends [n]: metres from below the camera; inf:
+    the floor goes on.
     """
 
     bearings: Floats
@@ -87,14 +87,14 @@ class FloorReading:
 
 
 Colour = tuple[float, float, float]
-"""Brightness and the two hues of a floor (Y, Cb, Cr without their offset)."""
+"""Brightness and chroma of the floor (Y, Cb, Cr without offset)."""
 
 
 def read_floor(
     picture: NDArray[np.uint8], eye: CameraGeometry, before: Colour | None = None
 ) -> tuple[FloorReading, Colour] | None:
     """
-    Return where the floor ends and its colour; None of a picture that is too small to tell.
+    Return where the floor ends, and its colour; None if the picture is too small or shows no floor.
 
     picture: uint8 [rows, columns, 3], RGB. before: the floor's colour in earlier pictures.
     """
@@ -136,10 +136,10 @@ def _floor_colour(
     foot: NDArray[np.float32], above: NDArray[np.float32], before: Colour | None
 ) -> Colour | None:
     """
-    Return the colour of the floor; None where no picture so far has shown any.
+    Return the colour of the floor; None if no picture so far has shown it.
 
-    foot [n, m, 3]: the hues of the picture's foot; above: of what is above the horizon, where
-    no floor is.
+    foot [n, m, 3]: colours at the bottom of the picture. above: colours above the horizon, where
+    there is no floor.
     """
     pixels = foot.reshape(-1, 3)
     bins = np.round(pixels[:, 1:] / BIN).astype(int)
@@ -162,7 +162,7 @@ def _floor_colour(
 
 
 def _share(pixels: NDArray[np.float32], colour: NDArray[np.floating]) -> float:
-    """Return how much of the pixels has a colour."""
+    """Return the share of pixels with a colour."""
     return float(_alike(pixels, colour).mean()) if pixels.size else 0.0
 
 
@@ -176,7 +176,7 @@ def _colour(values: NDArray[np.floating]) -> Colour:
 
 
 def _on_the_floor(x: Floats, y: Floats, focal: float, eye: CameraGeometry) -> FloorReading:
-    """Return where pixels so far right of and below the picture's middle show the floor."""
+    """Project pixels onto the floor; x, y: right of and below the picture's middle."""
     ahead = math.cos(eye.down) - math.sin(eye.down) * y / focal
     below = math.sin(eye.down) + math.cos(eye.down) * y / focal
     right = x / focal

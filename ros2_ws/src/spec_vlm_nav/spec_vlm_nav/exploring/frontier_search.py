@@ -13,16 +13,15 @@
 # limitations under the License.
 
 """
-A search that remembers where it has looked and walked, by the robot's own odometry.
+A search that remembers by odometry where the robot has looked and walked.
 
-While the model sees the target, it leads, damped. Where the target was seen stays in the map, so
-a target that a detour lost is turned back to, and a look-alike that was
-looked at twice is not run after for ever. While the target is not seen, the next look is taken
-from where it finds most for its cost. Nothing is walked into that was touched, and the search
-makes no step backwards, nor where the model calls the way blocked: but where it does not get away
-from a spot, and the camera's height is known, a short one where the picture shows that the floor
-goes on. By the floor, too, what stood in earlier pictures and is beside the robot by now is
-passed wider.
+While the model sees the target, its actions are followed, damped. The target's position stays in
+the map: after a detour the robot turns back to it, and a look-alike that was examined twice is not
+followed for ever. While the target is not seen, the next look is taken where it finds most for its
+cost. The search never walks into a touched obstacle, never backward, and not where the model calls
+the way blocked. There is one exception: if the robot is stuck and the camera's height is known, it
+makes a short step where the picture shows that the floor goes on. With the camera's height it also
+passes obstacles beside it, remembered from earlier pictures, at a larger distance.
 """
 
 from __future__ import annotations
@@ -50,24 +49,24 @@ RULE_AGAIN = "touched this way before: turn aside"
 RULE_OUT = "no way on from here: look for one out"
 RULE_ROUND = "to and fro on one spot: go round"
 
-LONGEST_M = 0.8  # one motion; more than that was not gone in a straight line
-JUMP_M = 1.5  # no motion is so long: odometry has begun anew
-TRIES = 3  # plans made before looking around instead
+LONGEST_M = 0.8  # longest motion; a larger displacement was not a straight line
+JUMP_M = 1.5  # a larger displacement means that odometry was reset
+TRIES = 3  # plans tried before looking around instead
 MISSES, NEAR_M, STRAIGHT = 2, 1.0, math.radians(20)
 ON = Action(ActionKind.FORWARD, 50)
 AWAY = Action(ActionKind.FORWARD, 70)
 LOOK_AROUND = Action(ActionKind.TURN_LEFT, 60)
-SIDE_TRUST, TRUST = 0.35, 0.7  # of a sighting at the edge of the picture, and within it
+SIDE_TRUST, TRUST = 0.35, 0.7  # weight of a sighting at the picture's edge, and elsewhere
 SIDE = math.radians(33)
 
 
 @dataclass(frozen=True)
 class FrontierState:
     """
-    Memory of the search, all of it.
+    Complete memory of the search.
 
-    known: None before the first look with odometry. spot: where the target was seen last, metres;
-    misses: decisions since then that did not show it. beside: what stands beside the robot.
+    known: the map; None before the first look with odometry. spot: where the target was seen last,
+    metres. misses: decisions since then without it. beside: obstacles beside the robot.
     """
 
     known: SearchMap | None = None
@@ -84,7 +83,7 @@ class FrontierState:
 def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
     """Return the new memory and the move."""
     place = seen.place
-    if place is None or not place.is_finite:  # without odometry nothing can be learnt
+    if place is None or not place.is_finite:  # the map needs odometry
         return _lead(state, seen)
     if state.place is not None and state.place.distance(place) > JUMP_M:
         state = FrontierState(damping=state.damping)
@@ -112,9 +111,9 @@ def _searched(
     state: FrontierState, seen: Observation, place: Pose, body: RobotBody | None = None
 ) -> tuple[FrontierState, Move]:
     """
-    Return the new memory and the move by all but what stands beside the robot.
+    Return the new memory and the move, before obstacles beside the robot are considered.
 
-    body: None where the floor could not be read.
+    body: None if the floor could not be read.
     """
     known = learn(_walked_to(state, place), seen, place)
     is_shut = seen.sees_target is False and seen.ahead_clear is False
@@ -147,7 +146,7 @@ def _searched(
 def _way_out(
     state: FrontierState, seen: Observation, place: Pose, radius: float
 ) -> tuple[FrontierState, Move | None]:
-    """Return the next move out of where the robot stands; None: the search goes on as ever."""
+    """Return the next move out of a place where the robot is stuck; None: continue the search."""
     if seen.contact:
         state = replace(state, passing=state.passing.touches(place))
     enclosed = state.enclosed
@@ -166,7 +165,7 @@ def _way_out(
 
 
 def _lead(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
-    """Let the model lead, damped."""
+    """Follow the model's action, damped."""
     damping, move = damped(state.damping, seen)
     return replace(state, damping=damping), move
 
@@ -174,12 +173,12 @@ def _lead(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]
 def _follow(
     state: FrontierState, seen: Observation, place: Pose
 ) -> tuple[FrontierState, Move]:
-    """Let the model lead to the target that it sees, but keep away from what is passed."""
+    """Follow the model to the visible target, but keep away from touched obstacles."""
     bearing = seen.sighting.bearing if seen.sighting is not None else 0.0
     passing = state.passing.sees(bearing, seen.ahead_clear)
     if seen.contact:
         passing = passing.touches(place)
-        # The damping turns aside by turns: see to it that it is the free side's turn.
+        # The damping alternates sides: adjust its counter so that it turns to the free side.
         to_left, detours = passing.side_of(bearing) < 0, state.damping.detours
         detours += (detours % 2 == 0) is to_left
         state = replace(state, damping=replace(state.damping, detours=detours))
@@ -191,7 +190,7 @@ def _follow(
 
 
 def _moved(state: FrontierState, move: Move) -> tuple[FrontierState, Move]:
-    """Return the memory after a move of the search's own, which the damping has to know of."""
+    """Return the memory after a move chosen by the search, which resets the damping."""
     damping = Damping(move.action, detours=state.damping.detours)
     return replace(state, damping=damping), move
 
@@ -199,7 +198,7 @@ def _moved(state: FrontierState, move: Move) -> tuple[FrontierState, Move]:
 def _go_round(
     state: FrontierState, known: SearchMap, seen: Observation, place: Pose
 ) -> tuple[FrontierState, Move | None]:
-    """Return the next move of going round; None: it is over."""
+    """Return the next move of a detour; None if it is over."""
     detour = state.detour
     is_out = not seen.sees_target and bool(seen.ahead_clear)
     is_out = is_out and not known.is_solid(place, place.yaw, AWAY.distance_m)
@@ -224,7 +223,7 @@ def _go_round(
 
 
 def learn(known: SearchMap, seen: Observation, place: Pose) -> SearchMap:
-    """Return the map with what this decision tells."""
+    """Return the map updated by this decision."""
     known = known.walked(place)
     if seen.contact:
         known = known.touched(place, place.yaw)
@@ -240,7 +239,7 @@ def learn(known: SearchMap, seen: Observation, place: Pose) -> SearchMap:
 
 
 def _walked_to(state: FrontierState, place: Pose) -> SearchMap:
-    """Return the map with the way from the last decision to here known to be free."""
+    """Return the map with the way from the last decision to here marked free."""
     known, last = state.known, state.place
     if known is None or last is None:
         return SearchMap.around(place.x, place.y)
@@ -254,7 +253,7 @@ def _walked_to(state: FrontierState, place: Pose) -> SearchMap:
 
 
 def _search(state: FrontierState, seen: Observation, place: Pose) -> tuple[SearchMap, Move]:
-    """Return the map and the first motion of the best plan that may be carried out."""
+    """Return the map and the first motion of the best permitted plan."""
     known = state.known or SearchMap.around(place.x, place.y)
     if _is_straight_ahead(state, place) and seen.ahead_clear and not seen.contact:
         return known, Move(ON, ActionSource.EXPLORATION, RULE_LOST)
@@ -271,7 +270,7 @@ def _search(state: FrontierState, seen: Observation, place: Pose) -> tuple[Searc
 
 
 def _is_straight_ahead(state: FrontierState, place: Pose) -> bool:
-    """Whether the target was seen a moment ago straight ahead, some way off."""
+    """Return whether the target was seen lately, straight ahead and at a distance."""
     if state.spot is None or state.misses > MISSES:
         return False
     dx, dy = state.spot[0] - place.x, state.spot[1] - place.y

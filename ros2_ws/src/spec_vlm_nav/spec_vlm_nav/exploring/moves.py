@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What an exploration policy is given, and what it answers."""
+"""Inputs and outputs of an exploration policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spec_vlm_nav.language.sightings import Sighting, sighting_of
 
 
 class ActionSource(enum.Enum):
-    """Whose action it is."""
+    """Who decided an action."""
 
     MODEL = "MODEL"
     EXPLORATION = "EXPLORATION"
@@ -35,15 +35,15 @@ class ActionSource(enum.Enum):
 
 @dataclass(frozen=True)
 class Observation:
-    """What the policy knows at one decision."""
+    """The policy's input at one decision."""
 
-    proposed: Action  # what the model said
-    sees_target: bool | None  # what its reasoning said; None: it said neither
-    contact: bool = False  # the motion before this decision ended against something
-    ahead_clear: bool | None = None  # what its reasoning said of the way ahead; None: nothing
-    sighting: Sighting | None = None  # where its reasoning said that the target is
-    place: Pose | None = None  # by odometry, in a frame of its own; None: not known
-    look: FloorPicture | None = None  # the picture that the answer is about; None: not to be looked at
+    proposed: Action  # the model's action
+    sees_target: bool | None  # by the model's reasoning; None: it does not say
+    contact: bool = False  # the previous motion ended at an obstacle
+    ahead_clear: bool | None = None  # by the model's reasoning; None: it does not say
+    sighting: Sighting | None = None  # the target's position by the model's reasoning
+    place: Pose | None = None  # by odometry, relative to the start; None: unknown
+    look: FloorPicture | None = None  # the decision's picture; None: the policy does not use it
 
     @staticmethod
     def from_answer(
@@ -53,14 +53,14 @@ class Observation:
         place: Pose | None,
         look: FloorPicture | None = None,
     ) -> Observation:
-        """Return what an answer, its action and the robot itself tell."""
+        """Build the observation from an answer, its action, and the robot's state."""
         sees, clear, sighting = sees_target(text), ahead_clear(text), sighting_of(text)
         return Observation(proposed, sees, contact, clear, sighting, place, look)
 
 
 @dataclass(frozen=True)
 class Move:
-    """What to do, whose idea it is, and by which rule ("" for the model's own)."""
+    """The chosen action, who decided it, and by which rule ("" for the model's own)."""
 
     action: Action
     source: ActionSource
@@ -68,6 +68,6 @@ class Move:
 
 
 def turn_by(angle: float) -> Action:
-    """Return a turn by so many radians, left positive, in whole degrees."""
+    """Return a turn by an angle in radians, left positive, rounded to whole degrees."""
     kind = ActionKind.TURN_LEFT if angle > 0 else ActionKind.TURN_RIGHT
     return Action(kind, round(abs(math.degrees(angle))))

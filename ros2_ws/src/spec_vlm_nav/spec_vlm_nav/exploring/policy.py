@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-What a memoryless model needs around it: a named, switchable policy that may replace its action.
+The exploration policy: a named policy that may replace a memoryless model's action.
 
-The model proposes, the policy disposes: every motion that is not exactly the model's own is marked
-EXPLORATION with the rule that made it. It must never turn a STOP into a motion.
+Every motion that is not exactly the model's own is marked EXPLORATION, with the rule that made it.
+A policy must never turn a STOP into a motion.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, NONE, POLICIES
 
 Memory = FrontierState
-"""What a policy remembers; immutable, so that a decision that is taken back leaves no trace."""
+"""Memory of a policy; immutable, so that a rolled-back decision leaves no trace."""
 
 
 class ExplorationPolicy:
@@ -47,11 +47,11 @@ class ExplorationPolicy:
 
     @property
     def looks(self) -> bool:
-        """Whether it is to be given what the camera sees, beside what the model says of it."""
+        """Whether the policy uses the camera picture in addition to the model's answer."""
         return self.name == FRONTIER_SEARCH
 
     def decide(self, seen: Observation) -> Move:
-        """Return what to do at this decision."""
+        """Return the move for this decision, and update the memory."""
         if self.name == NONE:
             return Move(seen.proposed, ActionSource.MODEL)
         self.state, move = frontier_search(self.state, seen)

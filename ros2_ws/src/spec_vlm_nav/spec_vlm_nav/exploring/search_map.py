@@ -13,14 +13,13 @@
 # limitations under the License.
 
 """
-What a search remembers of a place: where the target may be, and where the robot can walk.
+The search's map: where the target may be, and where the robot can walk.
 
-Two grids in the frame of the robot's own odometry, made only from what the robot has: its motions
-and how they ended, and the model's words. There is no map of the building and no depth image: a
-look that does not show the target makes it less likely to be anywhere in view, the less so the
-farther away, because something may stand in front of it. The grids move along with the robot, so
-they never grow, and what was learnt fades, so a drifting odometry excludes nothing for ever.
-Everything is immutable and deterministic.
+It consists of two grids in the odometry frame, built only from the robot's motions, their results,
+and the model's answers; there is no map of the building and no depth image. A look without the
+target lowers the target's likelihood everywhere in view, less so farther away, where it may be
+hidden. The grids move with the robot, so they never grow. Knowledge fades, so that odometry drift
+excludes no place for ever. All objects are immutable and all functions deterministic.
 """
 
 from __future__ import annotations
@@ -37,31 +36,31 @@ Grid = NDArray[np.floating[Any]]
 
 EXTENT = 14.4  # metres, of both grids
 HALF = EXTENT / 2
-CELL, SIZE = 0.2, 72  # of the grid of where the robot can be: metres, cells a side
-COARSE, ROUGH = 0.4, 36  # of the grid of where the target may be
-EDGE = 4.8  # metres from the middle at which the grids move along
-SPREAD = 3.5  # metres: how far from the start the target is, before anything was seen
-FADES = 0.01  # of what was learnt, each look
+CELL, SIZE = 0.2, 72  # grid of where the robot can walk: metres, cells per side
+COARSE, ROUGH = 0.4, 36  # grid of where the target may be
+EDGE = 4.8  # distance from the middle, metres, at which the grids move with the robot
+SPREAD = 3.5  # metres: scale of the prior distance between start and target
+FADES = 0.01  # share of the knowledge that fades with each look
 
 FIELD = math.radians(42.0)  # half of the field of view in which the target would be noticed
-SURE = 0.95  # that a near target in view is noticed
-CLEAR_SIGHT = 1.5  # metres up to which nothing hides it
-SIGHT = 3.5  # metres beyond that at which it is noticed a factor e less often
-SHADOW = 0.35  # of a look that goes on behind something solid
-BEHIND = 0.5  # metres behind it
-SPOTTED = 0.01  # as likely as that a cell is only where the target was seen before, and then
-DOUBT = 0.35  # one look that does not show it takes away no more of it than down to this share
-NEW = 2.0  # metres between two looks that tell as much as each of them alone
-NOTHING_NEW = 0.05  # what a second look from the same place tells: what hid the target still does
+SURE = 0.95  # probability that a near target in view is noticed
+CLEAR_SIGHT = 1.5  # metres up to which the target is not hidden
+SIGHT = 3.5  # metres beyond that at which the probability has dropped by a factor e
+SHADOW = 0.35  # factor of the probability behind something solid
+BEHIND = 0.5  # metres behind it where this begins
+SPOTTED = 0.01  # belief that a cell reaches only after a sighting of the target
+DOUBT = 0.35  # one look without the target lowers such a cell at most to this share
+NEW = 2.0  # metres between two looks that are independent
+NOTHING_NEW = 0.05  # information of a second look from the same place
 SAME_PLACE = 0.15  # metres
-LOOKS = 48  # looks that are remembered
-SECTORS = 24  # directions that are distinguished; the first points backwards
-RAYS = 72  # directions in which something solid is looked for
+LOOKS = 48  # looks remembered
+SECTORS = 24  # number of directions; the first points backward
+RAYS = 72  # number of rays for occlusion
 
 WALKED, SAID_CLEAR, SAID_BLOCKED = -3.0, -0.6, 0.7  # log-odds
-SAID_MOST, TOUCHED = 3.0, 4.0  # what the body felt, no word takes back
-SOLID = 1.2  # from here on a cell is not walked through
-CLEAR_LENGTH = 0.8  # metres ahead that "clear" speaks of
+SAID_MOST, TOUCHED = 3.0, 4.0  # the model's answers never override a contact
+SOLID = 1.2  # log-odds from which a cell is not walked through
+CLEAR_LENGTH = 0.8  # metres ahead that "clear" refers to
 
 
 def _cells(cell: float, size: int) -> tuple[Grid, Grid]:
@@ -77,7 +76,7 @@ HEADINGS = (np.arange(SECTORS) * 2 * math.pi / SECTORS - math.pi).astype(np.floa
 
 @dataclass(frozen=True)
 class SearchedView:
-    """From where the target was not seen, and what the model said of the way straight ahead."""
+    """A look without the target: its pose, and whether the model called the way ahead clear."""
 
     x: float
     y: float
@@ -88,11 +87,11 @@ class SearchedView:
 @dataclass(frozen=True, eq=False)
 class SearchMap:
     """
-    Both grids, and where their middle is, metres in the odometry's frame.
+    Both grids, and the position of their middle, metres in the odometry frame.
 
-    belief: how likely the target is in a cell, float32 [ROUGH, ROUGH]; sums to 1. solid: log-odds
-    that the robot's middle cannot be there, float32 [SIZE, SIZE]; 0: nothing is known. looks:
-    those that did not show the target, oldest first.
+    belief: probability that the target is in a cell, float32 [ROUGH, ROUGH]; sums to 1.
+    solid: log-odds that the robot's middle cannot be in a cell, float32 [SIZE, SIZE]; 0: unknown.
+    looks: looks without the target, oldest first.
     """
 
     belief: Grid
@@ -103,13 +102,13 @@ class SearchMap:
 
     @staticmethod
     def around(x: float, y: float) -> SearchMap:
-        """Return the map of a place of which nothing is known."""
+        """Return an empty map around a point."""
         return SearchMap(PRIOR, np.zeros((SIZE, SIZE), np.float32), x, y)
 
-    # -- what is learnt
+    # -- updates
 
     def following(self, place: Pose) -> SearchMap:
-        """Return the map, moved along if the robot is about to leave it."""
+        """Return the map, moved if the robot is about to leave it."""
         dx, dy = place.x - self.x, place.y - self.y
         if max(abs(dx), abs(dy)) < EDGE:
             return self
@@ -143,18 +142,18 @@ class SearchMap:
         return replace(self, belief=_faded((1.0 - trust) * self.belief + trust * spot / total))
 
     def walked(self, place: Pose) -> SearchMap:
-        """Return the map with the robot's own place known to be free."""
+        """Return the map with the robot's own place marked free."""
         at = (XS - (place.x - self.x)) ** 2 + (YS - (place.y - self.y)) ** 2 <= CELL**2
         return self._with(at, np.minimum(self.solid, WALKED))
 
     def touched(self, place: Pose, heading: float) -> SearchMap:
-        """Return the map with something that the robot touched when it went this way."""
+        """Return the map with an obstacle that the robot touched on this heading."""
         along, across = self._along(place, heading)
         at = (along > 0.08) & (along < 0.5) & (np.abs(across) < 0.22)
         return self._with(at, np.maximum(self.solid, TOUCHED))
 
     def said(self, place: Pose, clear: bool) -> SearchMap:
-        """Return the map after the model called the way straight ahead clear, or blocked."""
+        """Return the map after the model called the way straight ahead clear or blocked."""
         along, across = self._along(place, place.yaw)
         if clear:
             at = (along > 0.0) & (along < CLEAR_LENGTH) & (np.abs(across) < 0.15)
@@ -164,18 +163,18 @@ class SearchMap:
         return self._with(at & (self.solid < TOUCHED), told)
 
     def refused(self, place: Pose) -> SearchMap:
-        """Return the map with the way straight ahead taken for solid: it may not be walked."""
+        """Return the map with the way straight ahead marked solid, because it must not be walked."""
         along, across = self._along(place, place.yaw)
         at = (along > 0.15) & (along < CLEAR_LENGTH) & (np.abs(across) < 0.2)
         return self._with(at, np.maximum(self.solid, SOLID))
 
-    # -- what is asked
+    # -- queries
 
     def finds(self, points: NDArray[np.float64]) -> Grid:
         """
-        Return how likely looks from points, [n, 2] metres, find the target, [n, SECTORS].
+        Return the probability that a look finds the target, [n, SECTORS]; points: [n, 2], metres.
 
-        Each sector counts for itself; what earlier looks have told already does not count.
+        Each sector counts separately; information of earlier looks is discounted.
         """
         likely, sector, _ = self._likely(points)
         found = likely * self.belief.ravel()
@@ -193,24 +192,24 @@ class SearchMap:
         ]
 
     def is_solid(self, place: Pose, heading: float, length: float) -> bool:
-        """Whether something known is in a straight way."""
+        """Return whether a straight way crosses a solid cell."""
         return any(value >= SOLID for value in self._on_the_way(place, heading, length))
 
     def cell(self, x: float, y: float) -> tuple[int, int]:
-        """Return the cell of a point in the grid of where the robot can be; may be outside."""
+        """Return the `solid` cell of a point; it may be outside the grid."""
         return math.floor((x - self.x + HALF) / CELL), math.floor((y - self.y + HALF) / CELL)
 
     def middle_of(self, i: int, j: int) -> tuple[float, float]:
         """Return the middle of a cell, metres."""
         return (i + 0.5) * CELL - HALF + self.x, (j + 0.5) * CELL - HALF + self.y
 
-    # -- within
+    # -- internals
 
     def _with(self, at: NDArray[np.bool_], value: Grid) -> SearchMap:
         return replace(self, solid=np.where(at, value, self.solid).astype(np.float32))
 
     def _along(self, place: Pose, heading: float) -> tuple[Grid, Grid]:
-        """Return how far each cell is along a heading from here, and to its left; metres."""
+        """Return each cell's distance along a heading from here, and to its left; metres."""
         x, y = XS - (place.x - self.x), YS - (place.y - self.y)
         cos, sin = math.cos(heading), math.sin(heading)
         return x * cos + y * sin, y * cos - x * sin
@@ -228,9 +227,9 @@ class SearchMap:
 
     def _likely(self, points: NDArray[np.float64]) -> tuple[Grid, NDArray[np.int_], Grid]:
         """
-        Return how likely looks from points towards each cell find what no look has found yet.
+        Return the probability that a look from each point newly finds the target in each cell.
 
-        Also the sector each cell is in, and its direction, radians; all [n, ROUGH * ROUGH].
+        Also returns each cell's sector and its direction, radians; all [n, ROUGH * ROUGH].
         """
         near = (points - (self.x, self.y)).astype(np.float32)
         dx = COARSE_XS.ravel() - near[:, :1]
@@ -248,7 +247,7 @@ class SearchMap:
         return likely * new, sector, towards
 
     def _first_solid(self, near: Grid) -> Grid | None:
-        """Return how far the first solid cell is from points along each ray, [n, RAYS]."""
+        """Return the distance from points to the first solid cell along each ray, [n, RAYS]."""
         solid = self.solid >= SOLID
         if not solid.any():
             return None
@@ -259,7 +258,7 @@ class SearchMap:
         return first
 
     def _novelty(self, points: NDArray[np.float64]) -> Grid:
-        """Return how much looks from points would tell that no other has told, [n, SECTORS]."""
+        """Return the share of new information of looks from points, [n, SECTORS]."""
         new = np.ones((len(points), SECTORS), np.float32)
         if self.looks:
             looks = np.array([(look.x, look.y, look.yaw) for look in self.looks])
@@ -271,7 +270,7 @@ class SearchMap:
 
 
 def _between(one: Grid, other: Grid | float) -> Grid:
-    """Return the size of the angle between directions, radians."""
+    """Return the absolute angle between directions, radians."""
     return np.abs((one - other + math.pi) % (2 * math.pi) - math.pi)
 
 
@@ -291,7 +290,7 @@ def _faded(belief: Grid) -> Grid:
 
 
 def _shifted(grid: Grid, i: int, j: int, fill: float) -> Grid:
-    """Return the grid moved by this many cells, new ones filled."""
+    """Return the grid shifted by (i, j) cells; new cells get `fill`."""
     moved = np.full_like(grid, fill)
     n = len(grid)
     moved[max(-i, 0) : n - max(i, 0), max(-j, 0) : n - max(j, 0)] = grid[

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-Where to look next: the place and heading from which a look would find most for what it costs.
+Chooses the next look: the place and heading with the highest detection probability per cost.
 
-Costs are counted in decisions: a turn and a stride cost one each. (Most detection for the effort:
-the rule of optimal search.)
+Costs are counted in decisions: a turn and a stride cost one each. (Maximal detection per effort is
+the rule of optimal search theory.)
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from spec_vlm_nav.exploring.search_map import (
     YS,
 )
 
-STRIDE = 0.7  # metres; the model speaks of 0.8 ahead
-SHORTEST = 0.2  # metres; nothing is gained by less
-MOST_TURN = math.radians(75)  # of one decision; the field of view is 90 degrees wide
-LEAST_TURN = math.radians(10)  # less is not worth a decision
+STRIDE = 0.7  # metres; the model's "clear" refers to 0.8 m ahead
+SHORTEST = 0.2  # metres; the shortest useful stride
+MOST_TURN = math.radians(75)  # largest turn of one decision; the field of view is 90 degrees
+LEAST_TURN = math.radians(10)  # a smaller turn is not worth a decision
 REACH = 4.5  # metres of walking within which places are compared
-WINDOW = 48  # cells a side around the robot within which ways are looked for
-SPACING = 3  # cells between places that are compared
-LOOK = 0.5  # decisions; so that a small turn is not preferred for costing nothing
-UNKNOWN = 2.5  # how much longer a way feels where nothing is known of it
-BLOCKED = 5.0  # and where the model called the way out blocked
-SAYS_CLEAR, SAYS_BLOCKED = math.radians(10), math.radians(14)  # so far to either side
+WINDOW = 48  # cells per side of the window around the robot for path planning
+SPACING = 3  # cells between compared places
+LOOK = 0.5  # added cost in decisions, so that a small turn is not preferred for its zero cost
+UNKNOWN = 2.5  # cost factor of unknown cells
+BLOCKED = 5.0  # cost factor where the model called the way out blocked
+SAYS_CLEAR, SAYS_BLOCKED = math.radians(10), math.radians(14)  # half width of such a judgement
 
 _STEPS = tuple(
     (dx, dy, CELL * math.hypot(dx, dy)) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if dx or dy
@@ -64,8 +64,8 @@ class Leg:
     """
     The next motion of a search.
 
-    turn: radians, left positive; 0: walk `distance` metres straight ahead. x, y, yaw: from where
-    the next good look is to be had, in the odometry's frame.
+    turn: radians, left positive; 0: walk `distance` metres straight ahead. x, y, yaw: pose of the
+    planned look, in the odometry frame.
     """
 
     turn: float
@@ -76,7 +76,7 @@ class Leg:
 
 
 def next_leg(known: SearchMap, place: Pose) -> Leg:
-    """Return the first motion towards the look that finds most for its cost."""
+    """Return the first motion towards the look with the highest value for its cost."""
     costs, corner = ways_from(known, place)
     cells = _places(known, place, costs, corner)
     points = np.array([(place.x, place.y), *(known.middle_of(*cell) for cell in cells)])
@@ -100,15 +100,15 @@ def next_leg(known: SearchMap, place: Pose) -> Leg:
 
 
 def limited(angle: float) -> float:
-    """Return as much of a turn as one decision makes."""
+    """Return a turn limited to that of one decision."""
     return max(-MOST_TURN, min(MOST_TURN, angle))
 
 
 def ways_from(known: SearchMap, place: Pose) -> tuple[Grid, tuple[int, int]]:
     """
-    Return how long the shortest ways from here feel, [WINDOW, WINDOW] metres; inf: out of reach.
+    Return the costs of the cheapest ways from here, [WINDOW, WINDOW], metres; inf: out of reach.
 
-    Also the cell that is the window's first.
+    Also returns the first cell of the window.
     """
     i0, j0 = known.cell(place.x, place.y)
     corner = (_clamped(i0 - WINDOW // 2), _clamped(j0 - WINDOW // 2))
@@ -137,7 +137,7 @@ def _clamped(first: int) -> int:
 
 
 def _ways_out(known: SearchMap, place: Pose, window: tuple[slice, slice]) -> Grid:
-    """Return how much worse the cells around here are for what was said of the ways out."""
+    """Return cost factors of the nearby cells from the model's judgements of the ways out."""
     factor = np.ones((WINDOW, WINDOW))
     said = known.ways_out(place)
     if not said:
@@ -154,7 +154,7 @@ def _ways_out(known: SearchMap, place: Pose, window: tuple[slice, slice]) -> Gri
 
 
 def _snapped(known: SearchMap, place: Pose, heading: float) -> float:
-    """Return the heading, or that of a look from here close to it that found the way clear."""
+    """Return the heading, or a close one from here that the model called clear."""
     clear = [yaw for yaw, is_clear in known.ways_out(place) if is_clear]
     near = [yaw for yaw in clear if abs(wrap(yaw - heading)) < SAYS_CLEAR]
     return min(near, key=lambda yaw: abs(wrap(yaw - heading)), default=heading)
@@ -163,7 +163,7 @@ def _snapped(known: SearchMap, place: Pose, heading: float) -> float:
 def _places(
     known: SearchMap, place: Pose, costs: Grid, corner: tuple[int, int]
 ) -> list[tuple[int, int]]:
-    """Return cells within reach, some way apart from each other and from here."""
+    """Return cells within reach, SPACING apart, without the robot's own."""
     i0, j0 = known.cell(place.x, place.y)
     span = WINDOW // 2 // SPACING * SPACING
     cells = []
@@ -193,7 +193,7 @@ def _first_leg(
     """Return the first straight piece of the way to a cell."""
     x, y = known.middle_of(*goal)
     heading = far = 0.0
-    for cell in _way_back(costs, corner, goal):  # the farthest that can be walked to straight on
+    for cell in _way_back(costs, corner, goal):  # the farthest cell reachable in a straight line
         px, py = known.middle_of(*cell)
         heading = math.atan2(py - place.y, px - place.x)
         far = math.hypot(px - place.x, py - place.y)
@@ -208,7 +208,7 @@ def _first_leg(
 def _way_back(
     costs: Grid, corner: tuple[int, int], goal: tuple[int, int]
 ) -> list[tuple[int, int]]:
-    """Return the cells of the way from a goal back to, but without, where the robot is."""
+    """Return the cells of the way from a goal back to the robot, without the robot's own cell."""
     a, b = goal[0] - corner[0], goal[1] - corner[1]
     way = []
     while costs[a, b] > 0.0:

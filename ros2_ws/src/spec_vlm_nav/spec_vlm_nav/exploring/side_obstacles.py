@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-What stands on the floor beside the robot, remembered from the previous pictures.
+Obstacles on the floor beside the robot, remembered from earlier pictures.
 
-Nearly all contacts of a robot that follows the model come with what has left the picture: it is
-passed, is beside the robot by then, and the next step grazes it. So points where the floor ended
-are remembered by odometry, and a step that would go past one of them too close is made a little to
-the side instead: a turn and a stride. Where no small turn helps, the step is made as it was meant.
+Nearly all contacts of a robot that follows the model are with obstacles that have left the picture:
+they are beside the robot, and the next step grazes them. So points where the floor ended are
+remembered by odometry. A step that would pass too close to one is replaced by a small turn and a
+stride. If no small turn helps, the step is made unchanged.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from spec_vlm_nav.language.actions import Action, ActionKind
 
 RULE_WIDER = "something stands beside: pass it wider"
 
-KEPT_M, KEPT_LOOKS = 1.6, 25  # from the robot, and decisions: further or older is forgotten
-SEEN_M, THROUGH_M = 0.7, 0.15  # a point that far away, with floor so far behind it, is not there
-BESIDE, BESIDE_M = math.radians(22), 0.8  # what is straighter ahead, or further, the model sees
-SPARE_M = 0.03  # of a turn that is to help
+KEPT_M, KEPT_LOOKS = 1.6, 25  # largest distance and age (decisions) of remembered points
+SEEN_M, THROUGH_M = 0.7, 0.15  # a point beyond SEEN_M with floor THROUGH_M behind it is removed
+BESIDE, BESIDE_M = math.radians(22), 0.8  # the model sees what is straighter ahead or farther
+SPARE_M = 0.03  # extra room required after a turn
 TURNS = range(8, 45, 4)  # degrees
 STRIDE_M = 0.4
-STRAIGHT, SPOT_M = math.radians(6), 0.2  # still where and as it turned
-LEAD_M = 0.9  # so near to the target the model is left alone
+STRAIGHT, SPOT_M = math.radians(6), 0.2  # tolerance of the pose in which the stride is made
+LEAD_M = 0.9  # nearer to the target than this, the model's action is kept
 _NONE = np.zeros((0, 3))
 
 
 @dataclass(frozen=True)
 class SideObstacles:
     """
-    Memory of what stands beside.
+    Memory of obstacles beside the robot.
 
     points [n, 3]: x and y by odometry, m, and decisions since it was seen. colour: of the floor.
-    way: where a stride is to be made that a turn was made for.
+    way: pose for the stride that follows a turn.
     """
 
     points: Floats = field(default_factory=lambda: _NONE, compare=False)
@@ -83,7 +83,7 @@ class SideObstacles:
         return replace(self, points=np.concatenate([points[kept], new]), colour=colour)
 
     def gap(self, place: Pose, yaw: float, distance: float, beside_only: bool = False) -> float:
-        """Return how near a straight way leads past what is remembered, m; inf: past nothing."""
+        """Return the least distance of a straight way to remembered points, m; inf: no points."""
         east, north = self.points[:, 0] - place.x, self.points[:, 1] - place.y
         along = east * math.cos(yaw) + north * math.sin(yaw)
         across = north * math.cos(yaw) - east * math.sin(yaw)
@@ -104,11 +104,11 @@ class SideObstacles:
         target_m: float | None,
     ) -> tuple[SideObstacles, Move]:
         """
-        Return the memory, and the move or what to do instead.
+        Return the memory, and the move or its replacement.
 
-        radius: what the robot needs to either side, m. clear: whether the model calls its way so.
-        contact: the last motion ended against something. target_m: how far the target is said to
-        be; None: it is not in sight.
+        radius: room that the robot needs to either side, m. clear: whether the model calls its way
+        clear. contact: the last motion ended at an obstacle. target_m: distance of the target;
+        None: not in sight.
         """
         way, memory = self.way, replace(self, way=None)
         if move.action.is_stop or (target_m is not None and target_m < LEAD_M):

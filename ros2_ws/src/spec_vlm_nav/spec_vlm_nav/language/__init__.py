@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What people say to the robot: the words that stop it, recognised without any model."""
+"""Language: the action sentences, the prompts, and stop words recognised without any model."""

@@ -15,9 +15,9 @@
 """
 The action language: ten English sentences, the only text that may ever move the robot.
 
-A sentence counts when it stands there letter by letter, from the start of a sentence to its full
-stop; numbers are never picked out of prose, units are never guessed. What does not parse is no
-action, and no action means stop. (Sentences: NaVILA, arXiv 2412.04453.)
+A sentence counts only if it matches exactly, from the start of a sentence to its full stop. Numbers
+are never extracted from prose, and units are never guessed. Text that does not match is no action,
+and without an action the robot stops. (Sentences: NaVILA, arXiv 2412.04453.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import math
 
 
 class ActionKind(enum.Enum):
-    """What a motion does; there is none that goes where the robot does not look."""
+    """Kind of an action; none drives where the camera does not look."""
 
     STOP = "stop"
     FORWARD = "forward"
@@ -56,7 +56,7 @@ class Action:
 
     @property
     def is_turn(self) -> bool:
-        """Whether this turns on the spot."""
+        """Whether this is a turn on the spot."""
         return self.kind in _TURNS
 
     @property
@@ -77,15 +77,15 @@ class Action:
 
     @property
     def short(self) -> str:
-        """Return a few words, such as "turn left 30": for prompts and displays."""
+        """Return a short form such as "turn left 30", for prompts and displays."""
         return self.kind.value if self.is_stop else f"{self.kind.value} {self.amount:.0f}"
 
     @property
     def sentence(self) -> str:
         """
-        Return the sentence of the language, or "" for a motion that has none.
+        Return the action's sentence, or "" if it has none.
 
-        Halved turns and backing off have none.
+        Halved turns and other motions of the exploration policy have none.
         """
         return _SENTENCE_OF.get(self, "")
 
@@ -117,9 +117,9 @@ _BLANKS = " \t\r\n"
 
 def _starts_a_sentence(text: str, at: int) -> bool:
     """
-    Whether position `at` is where a sentence starts.
+    Return whether a sentence starts at position `at`.
 
-    That is the start of the text, the start of a line, or behind a full stop and a blank.
+    That is the start of the text, the start of a line, or after a full stop and a blank.
     """
     before = text[:at]
     said = before.rstrip(_BLANKS)
@@ -130,13 +130,13 @@ def _starts_a_sentence(text: str, at: int) -> bool:
 
 
 def _first_action(text: str) -> tuple[int, int, Action] | None:
-    """Where the first complete action sentence begins and ends, and what it says."""
+    """Return start, end and action of the first complete action sentence, or None."""
     found: tuple[int, int, Action] | None = None
     for sentence, action in ACTION_SENTENCES.items():
         at = text.find(sentence)
         while at != -1 and not _starts_a_sentence(text, at):
             at = text.find(sentence, at + 1)
-        # The earliest END wins: that is the one a reader of the stream saw first.
+        # The earliest END wins: in a stream it is complete first.
         if at != -1 and (found is None or at + len(sentence) < found[1]):
             found = (at, at + len(sentence), action)
     return found
@@ -144,11 +144,10 @@ def _first_action(text: str) -> tuple[int, int, Action] | None:
 
 def find_action(text: str) -> Action | None:
     """
-    Return the first complete action sentence of a text that may still be growing, or None.
+    Return the action of the first complete action sentence in a growing text, or None.
 
-    The action is there the moment its full stop is, and does not change when more text follows.
-    Sentences quoted in the middle of another one do not count. The reasoning may stand before it
-    or after it.
+    The action is found as soon as its full stop arrives, and more text does not change it.
+    Sentences quoted inside another one do not count. The reasoning may precede or follow it.
     """
     found = _first_action(text)
     return found[2] if found else None
@@ -156,10 +155,10 @@ def find_action(text: str) -> Action | None:
 
 def reasoning_of(text: str) -> str:
     """
-    Return what stands before the first action sentence.
+    Return the text before the first action sentence, stripped.
 
-    Where nothing does, return what follows it (up to the next one). All of the text when there is
-    no action sentence. Stripped.
+    If there is none, return the text after it, up to the next action sentence. Without an action
+    sentence, return all of the text.
     """
     found = _first_action(text)
     if found is None:
@@ -174,10 +173,10 @@ def reasoning_of(text: str) -> str:
 
 def sees_target(text: str) -> bool | None:
     """
-    Whether the reasoning says that the model sees the target; None: it says neither.
+    Return whether the reasoning says that the model sees the target; None if it does not say.
 
-    It says so with "I see …" or "I do not see …". Only the beginning of a sentence counts, and the
-    first sentence that says either decides.
+    It must say "I see …" or "I do not see …" at the start of a sentence; the first such sentence
+    decides.
     """
     for chunk in text.replace("!", ".").replace("\n", ".").split("."):
         sentence = chunk.strip(_BLANKS)
@@ -190,9 +189,9 @@ def sees_target(text: str) -> bool | None:
 
 def ahead_clear(text: str) -> bool | None:
     """
-    Whether the reasoning ends by calling the way ahead clear or blocked; None: it says neither.
+    Return whether the reasoning calls the way ahead clear; False: blocked; None: neither.
 
-    Such an end is "…, blocked.".
+    It must end with "…, clear." or "…, blocked.".
     """
     said = reasoning_of(text).rstrip(_BLANKS).rstrip(".")
     if said.endswith(", clear"):

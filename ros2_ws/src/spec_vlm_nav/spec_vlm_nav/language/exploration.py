@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The exploration policies by name, and which of them understands which model's words."""
+"""The names of the exploration policies, and which policy fits which model."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ AUTO = "auto"  # the policy that the model's prompt spec declares
 
 def fitting_policy(wanted: str, spoken: str, model: str) -> str:
     """
-    Return the policy to use; `spoken`: the one whose language the model declares to speak.
+    Return the policy to use.
 
-    Raises ParameterError where a policy is wanted that would not understand the model.
+    wanted: the parameter `exploration`. spoken: the policy that the model's prompt specification
+    declares. Raises ParameterError for a policy that does not fit the model.
     """
     if wanted == AUTO:
         return spoken
     if wanted == NONE or spoken != NONE:
         return wanted
     raise ParameterError(
-        f"parameter exploration = '{wanted}' refused: {model} does not speak the language of this "
-        "policy (nothing in its nav_prompt.json declares it); use none, or auto"
+        f"parameter exploration = '{wanted}' refused: {model} does not use the language of this "
+        "policy (its nav_prompt.json does not declare it); use none, or auto"
     )

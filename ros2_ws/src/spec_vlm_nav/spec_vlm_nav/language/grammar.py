@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-A grammar of the answer: reasoning as the model likes, then exactly one sentence of the language.
+The grammar of an answer: free reasoning, then exactly one action sentence.
 
-Whatever the model, an answer that follows it has an action, and ends with it. Text and rules are
-specdec's (specdec.sampling.grammar); the sentences are those of `actions`.
+With any model, an answer under this grammar contains an action and ends with it. The grammar format
+is that of specdec.sampling.grammar; the sentences are those of `actions`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 _LEAD = "The next action is "
 _BEGINNING = "The next"
 _STOP_BEGINNING = "I think I should stop because"
-"""What starts a sentence with these words is an action: the rest is certain, and takes no time."""
+"""A sentence with this beginning is an action: its remaining fixed tokens take no time."""
 _REST_OF_A_CHARACTER = 3  # tokens, at most
 
 
 def _alternatives(sentences: list[str]) -> str:
-    """Return a regular expression of exactly these sentences; common beginnings are told once."""
+    """Return a regular expression of exactly these sentences; common prefixes are shared."""
     if len(sentences) == 1:
         return _escaped(sentences[0])
     by_word = [
@@ -50,7 +50,7 @@ def _alternatives(sentences: list[str]) -> str:
 
 
 def _alternatives_behind(rest: list[str]) -> str:
-    """Return what may follow a word: nothing, or a blank and more."""
+    """Return the expression of the text after a word: nothing, or a blank and more."""
     more = [one[1:] for one in rest if one]
     return "" if not more else " " + _alternatives(more)
 
@@ -62,7 +62,7 @@ def _escaped(text: str) -> str:
 MOVES = _alternatives(
     [s[len(_LEAD):] for s in ACTION_SENTENCES if s.startswith(_LEAD)]
 )
-"""A regular expression of what may follow "The next action is "."""
+"""Regular expression of the text after "The next action is "."""
 
 _FREELY = rf"""
 start: move MOVE | stop STOP
@@ -71,7 +71,7 @@ stop[lazy]: /((.|\n)*([.!?][ \t]|\n)[ \t\n]*)?{_STOP_BEGINNING}/
 MOVE: /{_escaped(_LEAD.removeprefix(_BEGINNING))}{MOVES}/
 STOP: /{_escaped(STOP_SENTENCE.removeprefix(_STOP_BEGINNING))}/
 """
-"""Any sentences but those that begin as an action, and then one of these."""
+"""Any sentences that do not begin like an action, then one action sentence."""
 
 _AT_ONCE = rf"""
 start: /\n({_LEAD}{MOVES}|{_escaped(STOP_SENTENCE)})/
@@ -84,15 +84,15 @@ start: ACTION rest
 ACTION: /({_LEAD}{MOVES}|{_escaped(STOP_SENTENCE)})/
 rest: /([ \n](.|\n)*)?/
 """
-"""An action sentence, and what there is to say about it."""
+"""An action sentence, then any text."""
 
 
 def action_grammar(grammars: Grammars, max_new_tokens: int, action_first: bool = False) -> str:
     """
-    Return the grammar of answers of at most so many tokens; all of them come to an action in time.
+    Return the grammar of answers that reach an action within max_new_tokens.
 
-    Reasoning that takes all the room there is is broken off. Raises specdec's OptionsError where
-    so many tokens are too few for an action, and ModelError for a model without a grammar.
+    Reasoning that leaves no room for the action is cut off. Raises OptionsError if max_new_tokens
+    is too small for an action, and ModelError for a model without grammar support.
     """
     if action_first:
         return _BEFORE
@@ -101,6 +101,6 @@ def action_grammar(grammars: Grammars, max_new_tokens: int, action_first: bool =
     if needed is None or needed > max_new_tokens:
         raise OptionsError(
             f'an action takes up to {needed or "very many"} tokens of this model: '
-            f'raise max_new_tokens ({max_new_tokens}), or do without the grammar'
+            f'raise max_new_tokens ({max_new_tokens}), or switch the grammar off'
         )
     return f"{_FREELY}%%after {max_new_tokens - needed}\n{_AT_ONCE}"

@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-From an instruction, past actions and camera frames to the one prompt of a decision.
+Builds the prompt of a decision from an instruction, past actions and camera frames.
 
-A prompt SPEC says everything about the wording (order, last actions, history frames), so that a
-model is always asked the way it was trained; it travels as `nav_prompt.json` in the model's
-folder. Text from outside never becomes a special token.
+A prompt SPEC defines the wording (order, last actions, history frames), so that a model is prompted
+as it was trained. It is stored as `nav_prompt.json` in the model's folder. Text from outside never
+becomes a special token.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class PromptSpec:
     """
     The wording of a prompt.
 
-    `template` has the fields {instruction}, {frame} (the current frame), and if wanted {history}
-    (the frames before it, oldest first) and {last_actions} (the newest `last_actions` actions,
-    oldest first, joined by `action_separator`). Special tokens of the model may stand in the
-    template as text. `action_first`: the template that asks for the action before the reasoning,
-    "" where the model cannot be asked so. `exploration`: the exploration policy whose words the
-    model answers in, "none" where it speaks no such language. `picture`: width and height that
-    the model was trained on; none: whatever the camera delivers, within the budget of pixels.
+    template: has the fields {instruction} and {frame} (the current frame), and optionally {history}
+    (earlier frames, oldest first) and {last_actions} (the newest `last_actions` actions, oldest
+    first, joined by `action_separator`). It may contain special tokens of the model as text.
+    action_first: the template that asks for the action before the reasoning; "": not supported.
+    exploration: the exploration policy whose language the model uses, or "none".
+    picture: width and height that the model was trained on; None: the camera's, within the pixel
+    budget.
     """
 
     name: str
@@ -64,9 +64,9 @@ class PromptSpec:
     no_actions: str = "none"
     action_separator: str = ", "
     history_frames: int = 0
-    # "even": spread over all past frames (the first one included); "latest"
+    # "even": spread over all past frames, including the first; or "latest"
     history_sampling: str = "even"
-    pad_history: bool = False  # missing history: black frames in front, else fewer frames
+    pad_history: bool = False  # pad missing history with black frames in front; else fewer frames
     max_instruction_chars: int = MAX_INSTRUCTION_CHARS
     action_first: str = ""
     exploration: str = "none"
@@ -76,10 +76,10 @@ class PromptSpec:
         if self.picture is not None:
             size = tuple(self.picture)  # JSON has lists
             if len(size) != 2 or not all(type(n) is int and 0 < n <= 8192 for n in size):
-                raise PromptError(f"prompt '{self.name}': picture is [width, height] in pixels")
+                raise PromptError(f"prompt '{self.name}': picture must be [width, height] in pixels")
             object.__setattr__(self, "picture", size)
         if self.exploration not in POLICIES:
-            raise PromptError(f"prompt '{self.name}': exploration is one of {', '.join(POLICIES)}")
+            raise PromptError(f"prompt '{self.name}': exploration must be one of {', '.join(POLICIES)}")
         used = {
             name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None
         }
@@ -102,24 +102,23 @@ class PromptSpec:
             raise PromptError(f"prompt '{self.name}': history_sampling must be 'even' or 'latest'")
 
     def fitted(self, options: PictureOptions) -> PictureOptions:
-        """Return the options with the size that the model wants, unless one was asked for."""
+        """Return the options with the model's picture size, unless they set a size."""
         if self.picture is None or (options.width and options.height):
             return options
         return replace(options, width=self.picture[0], height=self.picture[1])
 
     def ordered(self, order: str) -> PromptSpec:
         """
-        Return the spec that asks for this order of the answer: "as_trained", or "action_first".
+        Return the spec for an answer order: "as_trained" or "action_first".
 
-        Raises PromptError where the model answers in the order it was trained on, whatever it is
-        asked.
+        Raises PromptError if the model supports only the order it was trained on.
         """
         if order == "as_trained":
             return self
         if not self.action_first:
             raise PromptError(
                 f"a model of prompt '{self.name}' answers in the order it was trained on; "
-                "answer_order has to be as_trained"
+                "answer_order must be as_trained"
             )
         return replace(self, template=self.action_first, action_first="")
 
@@ -130,16 +129,12 @@ class PromptSpec:
             return PRESETS[name]
         except KeyError:
             raise PromptError(
-                f"no prompt preset '{name}'; there are {', '.join(PRESETS)}"
+                f"there is no prompt preset '{name}'; known are {', '.join(PRESETS)}"
             ) from None
 
     @classmethod
     def from_model_folder(cls, path: str | Path, fallback: str = "tiny_nav") -> PromptSpec:
-        """
-        Return the spec saved beside the model.
-
-        Return the fallback preset when the folder has none.
-        """
+        """Return the spec saved in the model's folder, or the fallback preset."""
         file = Path(path) / SPEC_FILE
         if not file.is_file():
             return cls.preset(fallback)
@@ -150,7 +145,7 @@ class PromptSpec:
                 raise PromptError(
                     f"{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}"
                 )
-            # Models that were made for the policy before this one use the same words.
+            # Models made for the former policy damped_search use the same language.
             if "exploration" in said and said["exploration"] == "damped_search":
                 said = {**said, "exploration": FRONTIER_SEARCH}
             return cls(**said)
@@ -158,7 +153,7 @@ class PromptSpec:
             raise PromptError(f"{file} is not a prompt spec: {error}") from error
 
     def save(self, folder: str | Path) -> None:
-        """Write the spec beside a model."""
+        """Write the spec into a model's folder."""
         text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
         (Path(folder) / SPEC_FILE).write_text(text, encoding="utf-8")
 
@@ -205,27 +200,27 @@ _TAUGHT_FRAMES_LAST = (
 PRESETS: dict[str, PromptSpec] = {
     spec.name: spec
     for spec in (
-        # What the default pair is trained on: the instruction comes BEFORE the image, so that the
-        # image tokens can be read in its light; image first gave no grounding at all in a model
-        # this small. It is also what the pair's chat template renders.
+        # The default pair's training prompt. The instruction precedes the image, so that the image
+        # tokens can attend to it; with the image first, a model this small did not learn grounding.
+        # The pair's chat template renders the same text.
         PromptSpec(
             "tiny_nav",
             "<|im_start|>user\nTask: {instruction}{frame}<|im_end|>\n<|im_start|>assistant\n",
             exploration="frontier_search",
             picture=(224, 140),
         ),
-        # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on
+        # NaVILA's own wording (8 images, missing history black); its checkpoints are fine-tuned on
         # the ten sentences.
         PromptSpec("navila", _CHAT.replace("{body}", _NAVILA), history_frames=7, pad_history=True),
-        # For a Qwen2-VL as published, which does not know the ten sentences.
+        # For a published Qwen2-VL, which does not know the ten sentences.
         PromptSpec(
             "qwen2_vl",
             _CHAT.replace("{body}", _TAUGHT),
             last_actions=4,
             action_first=_CHAT.replace("{body}", _TAUGHT_ACTION_FIRST),
         ),
-        # The same two with what repeats from one decision to the next in front: both sides keep
-        # its keys and values. No checkpoint was trained on these.
+        # The two above with the repeated text in front, so that both sides can reuse its KV cache.
+        # No checkpoint was trained on these.
         PromptSpec(
             "navila_frames_last",
             _CHAT.replace("{body}", _NAVILA_FRAMES_LAST),
@@ -241,10 +236,10 @@ PRESETS: dict[str, PromptSpec] = {
 
 def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
     """
-    Return the instruction cleaned and on one line.
+    Return the cleaned instruction on one line.
 
-    It is without a final full stop and without anything a tokenizer takes for special. Raises
-    InstructionError when nothing is left or it is longer than `max_chars`.
+    Final punctuation is removed and special token markers are broken up. Raises InstructionError
+    if nothing is left or the text is longer than `max_chars`.
     """
     if len(text) > max_chars:
         raise InstructionError(
@@ -262,9 +257,9 @@ def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
 
 def pick_history(past: int, wanted: int, sampling: str = "even") -> tuple[int, ...]:
     """
-    Choose which of `past` earlier frames go into the prompt.
+    Choose at most `wanted` of `past` earlier frames for the prompt.
 
-    Frame 0 is the oldest; the choice is oldest first, at most `wanted`.
+    Frame 0 is the oldest; the indices are returned oldest first.
     """
     if past <= wanted:
         return tuple(range(past))
@@ -277,9 +272,9 @@ def render(
     spec: PromptSpec, instruction: str, last_actions: Sequence[Action] = (), history: int = 0
 ) -> str:
     """
-    Return the prompt as text; `history` is how many frames stand before the current one.
+    Return the prompt as text; history: number of frames before the current one.
 
-    Raises InstructionError for an instruction that cannot be used.
+    Raises InstructionError for an invalid instruction.
     """
     count = spec.last_actions
     recent = list(last_actions)[-count:] if count else []
@@ -302,9 +297,9 @@ def build_prompt(
     """
     Return the `specdec` prompt of one decision.
 
-    `frames` are encoded images, oldest first, the current one last (what `choose_frames` returns);
-    `tokenizer` is a Hugging Face tokenizer that knows the vision tokens. Raises InstructionError,
-    and PromptError when the tokenizer has no image token.
+    frames: encoded images, oldest first, the current one last, as returned by `choose_frames`.
+    tokenizer: a Hugging Face tokenizer with the vision tokens.
+    Raises InstructionError, and PromptError if the tokenizer has no image token.
     """
     from specdec.models import Prompt
 
@@ -324,10 +319,9 @@ def choose_frames(
     spec: PromptSpec, past: Sequence[bytes], current: bytes, black: bytes | None = None
 ) -> tuple[bytes, ...]:
     """
-    Return the frames of a prompt, oldest first.
+    Return the frames of a prompt, oldest first: the history by the spec, then the current one.
 
-    History as the spec wants it, then the current one. `black` is an encoded black frame, needed
-    when the spec pads missing history.
+    black: an encoded black frame, required if the spec pads missing history.
     """
     history = [
         past[i] for i in pick_history(len(past), spec.history_frames, spec.history_sampling)

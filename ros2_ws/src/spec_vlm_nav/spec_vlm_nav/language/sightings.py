@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-Where the reasoning says that the target is: "I see the red chair, left 20 degrees, about 1.5 m".
+Parses the target's position from the reasoning: "I see the red chair, left 20 degrees, about 1.5 m".
 
-As with the actions, only this form counts: a number is never picked out of other prose.
+As with the actions, only this form counts; numbers are never extracted from other prose.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import math
 import re
 
-FARTHEST = 20.0  # metres; what is said to be farther away is not believed
+FARTHEST = 20.0  # metres; larger distances are ignored
 
 _PLACE = re.compile(
     r"(?:^|[.!?\n]\s*)I see [^.!?\n]{1,200}?, "
@@ -42,7 +42,7 @@ class Sighting:
 
 
 def sighting_of(text: str) -> Sighting | None:
-    """Return where the reasoning says that the target is; None where it does not say so."""
+    """Return the sighting in a reasoning text, or None."""
     found = _PLACE.search(text[:2000])
     if found is None:
         return None

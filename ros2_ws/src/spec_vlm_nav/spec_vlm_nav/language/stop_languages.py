@@ -13,15 +13,15 @@
 # limitations under the License.
 
 """
-Stop phrases of more languages that are written in the alphabets of Europe.
+Stop phrases of further languages in European alphabets.
 
-They stand as they are written; `stop_readings` folds case, accents and signs. Other scripts are
-in `stop_scripts`; English, German, French and Spanish are in `stop_phrases`.
+Phrases are in normal spelling; `stop_readings` folds case, accents and signs. Other scripts are in
+`stop_scripts`; English, German, French and Spanish are in `stop_phrases`.
 
-A language has heads, which stop by themselves; openers, which may stand in front of one; fillers,
-which may stand behind one; and places, which make an instruction of what an open head begins
-("стой у двери"). Bars separate phrases. Where the verb comes last, a place stands in front of it
-and is no opener.
+A language has heads, which mean stop by themselves; openers, which may precede a head; fillers,
+which may follow one; and places, which turn a sentence with an open head into an instruction ("стой
+у двери"). Bars separate phrases. In languages with the verb last, a place precedes the verb and is
+not an opener.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Language:
-    """The phrases of one language. heads: open, behind which anything but a place may follow."""
+    """The phrases of one language. heads: open heads, which anything but a place may follow."""
 
     heads: str = ""
     closed: str = ""

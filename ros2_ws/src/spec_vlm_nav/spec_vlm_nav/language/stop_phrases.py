@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The phrases that stop the robot, as data: lower case, no accents, no punctuation.
+The stop phrases of English, German, French and Spanish: lower case, no accents or punctuation.
 
-English, German, French and Spanish side by side; more are in `stop_languages`, and `stop_words`
-says how they are put together. Bars separate phrases.
+Further languages are in `stop_languages`; `stop_words` explains how the phrases combine. Bars
+separate phrases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Words and phrases that may stand in front of a stop without changing what it means.
+# Words and phrases that may precede a stop without changing its meaning.
 OPENERS = """
     please | pls | plz | now | ok | okay | hey | hi | hello | oh | ah | uh | no | nope
     | nooo | so | just | simply | kindly | robot | dog | doggy | go2 | unitree | you
@@ -52,7 +52,7 @@ OPENERS = """
     | el robot debe | de inmediato
 """
 
-# Heads behind which anything but a place or a condition may follow.
+# Open heads: anything but a place or a condition may follow.
 OPEN_HEADS = """
     stop | stopp | hait | stap | sotp | stpo | tsop | sto | stopo | emergencystop | stops | halt
     | halted | freeze | frezze | abort | cancel | cease | quit moving | quit it | wait
@@ -92,7 +92,7 @@ OPEN_HEADS = """
     | frena | frene | frenar | suelta todo
 """
 
-# Heads that stop only when nothing follows but a word of FILLERS: they begin other sentences too.
+# Closed heads: they also begin other sentences, so only FILLERS may follow.
 CLOSED_HEADS = """
     stay | stay there | stay here | stay where you are | stay right there | remain there
     | remain where you are | remain still | stand | stand there | stand by | stand down
@@ -117,7 +117,7 @@ CLOSED_HEADS = """
     | quedate | dejalo | olvidalo | termina
 """
 
-# What may follow a closed head, and never makes an instruction of an open one.
+# Words that may follow a closed head, and that never turn an open head into an instruction.
 FILLERS = """
     please | pls | now | right now | here | there | right here | right there | at once
     | immediately | instantly | this instant | this second | robot | the robot | dog | it
@@ -136,7 +136,7 @@ FILLERS = """
     | en el acto | quieto | quieta | la mision | la tarea
 """
 
-# A place or a condition: behind an open head it makes an instruction of the sentence.
+# Words of a place or condition: after an open head they turn the sentence into an instruction.
 PLACES = _words_of(
     """
     at by near next beside besides in inside into on onto under underneath below beneath above
@@ -150,10 +150,10 @@ PLACES = _words_of(
     enfrente
     """
 )
-# Between a head and a place: "stop right at the door", "halt kurz vor der Wand".
+# Words allowed between a head and a place: "stop right at the door", "halt kurz vor der Wand".
 ADVERBS = _words_of("right just directly exactly only shortly immediately genau direkt juste")
 
-# These begin like places and conditions and are none.
+# Phrases that begin like places or conditions but are not.
 NO_PLACES = """
     at once | at this instant | at this moment | in place | in your tracks | in the name of
     | in position | on the spot | on the double | where you are | where you stand
@@ -167,8 +167,8 @@ NO_PLACES = """
     | en el acto | en seguida | en el lugar | en tu lugar | al instante | en este instante
 """
 
-NEGATIONS = _words_of("inte ikke niet")  # behind their verb: "stanna inte"
-# Behind these "a" and "an" are articles ("stop a person"), unless another language's follows.
+NEGATIONS = _words_of("inte ikke niet")  # negations after the verb: "stanna inte"
+# After these heads "a" and "an" are English articles ("stop a person"), unless a foreign one follows.
 ENGLISH_HEADS = _words_of(
     "stop halt freeze abort cancel pause wait emergency dont don do full hold stand stay keep"
 )

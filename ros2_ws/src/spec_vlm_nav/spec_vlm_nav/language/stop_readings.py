@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-How a text may be read: as its letters are, as they look, as they are meant.
+Possible readings of a text: by its letters, by their looks, and with typing variants resolved.
 
-Pure. What is not drawn is left out, terminal colours and markup are taken away, look-alikes of
-letters (Unicode's confusables, by the package confusable_homoglyphs) become letters.
+Pure. Invisible characters, terminal colours and markup are removed. Look-alikes of letters (Unicode
+confusables, by the package confusable_homoglyphs) are replaced by the letters.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ import unicodedata
 
 from confusable_homoglyphs import confusables
 
-LOOKED_AT = 1000  # characters at the beginning, and as many at the end
-READ = 20_000  # the same, blanks and invisible ones among them
+LOOKED_AT = 1000  # characters examined at the beginning, and as many at the end
+READ = 20_000  # the same before blanks and invisible characters are removed
 
-_ESCAPES = re.compile(  # of a terminal: colours, titles, links; also where the first byte is lost
+_ESCAPES = re.compile(  # terminal escapes: colours, titles, links; also without their first byte
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b[ -/]*[0-~]|\[[0-9;]{1,20}m"
 )
-_MARKUP = re.compile(r"<\|[^|<>]*\|>|</?[a-zA-Z][^<>]{0,200}>")  # of models and of pages
+_MARKUP = re.compile(r"<\|[^|<>]*\|>|</?[a-zA-Z][^<>]{0,200}>")  # special tokens and HTML tags
 _BLANKS = re.compile(r"[^\S\n]*\n\s*|\s+")
 _APOSTROPHES = re.compile("[’‘´`ʼ＇]")
 _SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][\W_]{1,5}){2,200}[^\W\d_](?![^\W_])")
@@ -48,12 +48,12 @@ _AROUND = ' "“”„«»*_!.\''
 _NAMED = frozenset(
     ["say", "says", "saying", "read", "reads", "reading", "sign", "word", "named", "called"]
 )
-# What a keyboard offers for a letter.
+# Digits and signs used in place of letters.
 _LEET: dict[int, int | str] = {**str.maketrans("01345789@$€!|+", "oieastbgaseiit")}
 _LEET_L = {**_LEET, ord("1"): "l", ord("|"): "l"}
-# Look-alikes that Unicode's table does not have.
+# Look-alikes that are missing in Unicode's table.
 _MORE_ALIKE = {"ᔕ": "s", "ᔖ": "s", "§": "s", "†": "t", "‡": "t", "ʇ": "t", "ɟ": "f"}
-# Letters for the eye alone, which are drawn as nothing.
+# Letters that are drawn as blanks.
 _BLANK_LETTERS = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _FOLDED: dict[int, str | None] = {
     ord(letter): plain
@@ -64,7 +64,7 @@ _FOLDED: dict[int, str | None] = {
         ("ß", "ss"),
         ("þ", "th"),
         ("ð", "d"),
-        # Arabic letters as Persian and Urdu keyboards have them; the stroke that lengthens a word
+        # Arabic letters of Persian and Urdu keyboards; and the tatweel, which lengthens a word
         *zip("کیىہھة", "كييههه", strict=True),
         ("ـ", None),
     )
@@ -80,7 +80,7 @@ _LATIN_NAME = re.compile(
 
 
 def readings(text: str) -> Iterator[str]:
-    """Yield the ways in which a text may be read, each once: lower case, no accents."""
+    """Yield the possible readings of a text, each once: lower case, no accents."""
     seen = set()
     for way in _as_shown(text):
         for reading in _as_letters(way):
@@ -90,7 +90,7 @@ def readings(text: str) -> Iterator[str]:
 
 
 def _as_shown(text: str) -> Iterator[str]:
-    """Yield a text without what is not drawn, which may stand within a word or between two."""
+    """Yield a text without invisible characters: removed, and replaced by blanks."""
     text = _ends(text.strip(), READ)
     if "\x1b" in text or "\x9b" in text or "\x9d" in text or "[" in text:
         text = _ESCAPES.sub("", text)
@@ -100,7 +100,7 @@ def _as_shown(text: str) -> Iterator[str]:
     ways = ["".join(instead if c in hidden else c for c in text) for instead in ("", " ")]
     for way in ways if hidden else ways[:1]:
         yield _ends(_BLANKS.sub(_one_blank, way).strip(), LOOKED_AT)
-    if any(0xE0041 <= ord(c) <= 0xE007A for c in hidden):  # "tags": hidden letters
+    if any(0xE0041 <= ord(c) <= 0xE007A for c in hidden):  # Unicode tags: hidden letters
         told = (_latin(c) or ("" if c in hidden else c) for c in text)
         yield _ends("".join(told), LOOKED_AT)
     if _RIGHT_TO_LEFT in hidden:
@@ -108,7 +108,7 @@ def _as_shown(text: str) -> Iterator[str]:
 
 
 def _as_letters(way: str) -> Iterator[str]:
-    """Yield a text with its letters as they are, and as those that they look like."""
+    """Yield a text with its own letters, and with the letters that they look like."""
     plain = fold(way)
     yield from _as_meant(plain, way)
     if not plain.isascii() or not way.isascii():
@@ -120,20 +120,20 @@ def _as_letters(way: str) -> Iterator[str]:
 
 
 def _as_meant(plain: str, way: str) -> Iterator[str]:
-    """Yield a text with drawn-out, doubled and spelled words as they are meant."""
+    """Yield a text with stretched and spelled-out words normalised, and its final stop cries."""
     plain = _DRAWN_OUT.sub(r"\1", plain)
     spelled = _SPELLED.sub(_joined, plain)
     yield spelled
     if spelled != plain:
         yield plain
     if found := _BEGGED.search(spelled):
-        yield found[1]  # go to the door please stop
+        yield found[1]  # "go to the door please stop"
     if cry := _emphasised(way):
         yield cry
 
 
 def _emphasised(way: str) -> str:
-    """Return what stands in capitals behind other words: "go to the door STOP"; or ""."""
+    """Return a last word in capitals after other words ("go to the door STOP"), or ""."""
     *before, last = way.split() or [""]
     last = last.strip(_AROUND)
     if not before or not last.isalpha() or not last.isupper() or len(last) < 3:
@@ -152,7 +152,7 @@ def _ends(text: str, most: int) -> str:
 
 
 def _one_blank(found: re.Match[str]) -> str:
-    """Return one blank for many; a line's end is the end of a sentence."""
+    """Return one blank for several; a line break is kept, as it ends a sentence."""
     return "\n" if "\n" in found.group() else " "
 
 
@@ -167,7 +167,7 @@ def _is_hidden(c: str) -> bool:
 
 
 def fold(text: str) -> str:
-    """Return lower case without accents, as phrases are compared."""
+    """Return a text in lower case without accents, for comparing phrases."""
     text = unicodedata.normalize("NFKC", text)[: 4 * LOOKED_AT].casefold()
     if text.isascii():
         return _APOSTROPHES.sub("'", text)

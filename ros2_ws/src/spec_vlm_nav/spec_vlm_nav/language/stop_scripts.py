@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Stop phrases of languages in scripts of Asia and Africa; `stop_languages` says how."""
+"""Stop phrases of languages in scripts of Asia and Africa; see `stop_languages` for the terms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spec_vlm_nav.language.stop_languages import Language
 
 @dataclass(frozen=True)
 class Unspaced:
-    """The phrases of a language that is written without blanks, or with optional ones."""
+    """The phrases of a language written without blanks, or with optional ones."""
 
     heads: str
     openers: str

@@ -13,16 +13,16 @@
 # limitations under the License.
 
 """
-Whether an instruction means: stop. A closed list of phrases in some fifty languages, no model.
+Decides whether an instruction means stop, by a fixed list of phrases in about fifty languages.
 
-A false stop is cheap, a missed one is not. So after a word such as "stop" nearly anything may
-follow ("stop the robot", "stop moving towards me"), and it is still a stop; only a place or a
-condition behind it ("stop at the door", "stop when you see the chair") makes an instruction of
-it. Words in front of it must be polite or empty ones: "don't stop" and "find the bus stop" are
-no stops. A stop in any sentence of a text is a stop. Case, accents, punctuation, politeness,
-invisible characters, look-alikes of letters and terminal colours do not matter.
+A false stop is cheap, a missed one is not. So nearly anything may follow a word such as "stop"
+("stop the robot", "stop moving towards me"). Only a place or a condition after it ("stop at the
+door", "stop when you see the chair") makes it an instruction. Words before it must be polite or
+empty: "don't stop" and "find the bus stop" are not stops. A stop in any sentence of a text counts.
+Case, accents, punctuation, politeness, invisible characters, look-alikes of letters and terminal
+colours do not matter.
 
-Everything that takes an instruction asks `is_stop`: topics, actions, pages, missions, commands.
+Every entry point for instructions calls `is_stop`: topics, actions, pages, missions, commands.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _CLAUSE_ENDS = re.compile(
     r"[,:、，：،·•—–|/\\()\[\]{}=>»«~]+|(?<=\s)-+(?=\s)"
     r"|\b(?:but|aber|mais|pero)\b|\band(?= do(?:n't|nt| not) move\b)"
 )
-# Vowel signs of South and South-East Asia belong to their words; Python's \w leaves them out.
+# Vowel signs of South and South-East Asian scripts, which Python's \w does not match.
 _LETTER = r"[^\W_]|[\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff\u1000-\u1049\u1780-\u17d3]"
 _WORDS = re.compile(f"(?:{_LETTER})+")
 _AND_THEN = frozenset(
@@ -66,18 +66,18 @@ _AND_THEN = frozenset(
 
 
 def is_stop(text: str) -> bool:
-    """Return whether an instruction means: stop."""
+    """Return whether an instruction means stop."""
     return any(_means_stop(way) for way in readings(text))
 
 
-# -- what the words mean
+# -- matching of words
 
 _REPEATED = re.compile(r"(\w{3,20}?)\1+")
 _DOUBLED = re.compile(r"([a-zа-я])\1")
-_CRIES: set[str] = set()  # heads of one word; filled below
-_IN_HEADS: set[str] = set()  # their words
+_CRIES: set[str] = set()  # open heads of one word; filled below
+_IN_HEADS: set[str] = set()  # all words of heads
 
-Phrases = dict[str, list[tuple[str, ...]]]  # by their first words, longest first
+Phrases = dict[str, list[tuple[str, ...]]]  # by their first word, longest first
 
 
 def _index(*tables: str) -> Phrases:
@@ -115,7 +115,7 @@ _PLACES = PLACES | {word for each in _languages for word in _WORDS.findall(fold(
 _CRIES.update(words[0] for each in _OPEN.values() for words in each if len(words) == 1)
 for _heads in (_OPEN, _CLOSED):
     _IN_HEADS.update(word for each in _heads.values() for words in each for word in words)
-_ANY_SPACED = frozenset(("no", "a"))  # not enough to stop by themselves
+_ANY_SPACED = frozenset(("no", "a"))  # closed heads that do not mean stop on their own
 
 
 def _means_stop(plain: str) -> bool:
@@ -127,10 +127,10 @@ def _means_stop(plain: str) -> bool:
     if any(_sentence_stops(sentence) for sentence in sentences):
         return True
     words = _words(plain)
-    # find the red ball stop stop stop
+    # "find the red ball stop stop stop"
     if any(a in _CRIES and b in _CRIES for a, b in pairwise(words)):
         return True
-    # A cry at the end counts, whatever was said before it.
+    # A stop clause with an exclamation mark at the end counts, whatever precedes it.
     clauses = _clauses(sentences[-1]) if sentences else []
     return plain.rstrip().endswith("!") and len(clauses) > 1 and _is_stop_clause(clauses[-1])
 
@@ -140,7 +140,7 @@ def _clauses(sentence: str) -> list[str]:
 
 
 def _sentence_stops(sentence: str) -> bool:
-    """Return whether a sentence begins with a stop, or has one of its own behind a comma."""
+    """Return whether a sentence begins with a stop, or has a bare stop after a comma."""
     clauses = _clauses(sentence)
     if not clauses:
         return any(symbol in sentence for symbol in SYMBOLS)
@@ -157,9 +157,9 @@ def _is_polite_clause(clause: str) -> bool:
 
 
 def _is_stop_clause(clause: str) -> bool:
-    """Return whether polite words and then a stop are all there is."""
+    """Return whether a clause consists of polite words and then a stop."""
     words, at = _words(clause), 0
-    # An opener may begin like a head ("no" and "no moving"): any place to go on from counts.
+    # An opener may begin like a head ("no" and "no moving"): try a head after each opener.
     while True:
         if _stops_here(words, at):
             return True
@@ -170,7 +170,7 @@ def _is_stop_clause(clause: str) -> bool:
 
 
 def _is_bare_stop(clause: str) -> bool:
-    """Return whether a clause says stop and at most when: "…, stop now"; not "…, wait there"."""
+    """Return whether a clause is only a stop and a time: "…, stop now"; not "…, wait there"."""
     words = _words(clause)
     if words[0] in _AND_THEN:
         return False
@@ -188,7 +188,7 @@ _WHEN = frozenset(
 
 
 def _begins(words: tuple[str, ...], at: int, phrases: Phrases) -> int:
-    """Return how many words the longest of the phrases takes there; 0: none."""
+    """Return the number of words of the longest phrase at a position; 0: none."""
     if at >= len(words):
         return 0
     fitting = (p for p in phrases.get(words[at], ()) if words[at : at + len(p)] == p)
@@ -196,7 +196,7 @@ def _begins(words: tuple[str, ...], at: int, phrases: Phrases) -> int:
 
 
 def _behind(words: tuple[str, ...], at: int, *tables: Phrases) -> int:
-    """Return the place behind any number of phrases."""
+    """Return the position after any number of phrases."""
     while count := max(_begins(words, at, phrases) for phrases in tables):
         at += count
     return at
@@ -227,7 +227,7 @@ def _stops_here(words: tuple[str, ...], at: int) -> bool:
 
 
 def _is_place(head: str, words: tuple[str, ...]) -> bool:
-    """Return whether words behind a head begin a place: "at the", "an der"; not "a person"."""
+    """Return whether words after a head begin a place: "at the", "an der"; not "a person"."""
     if len(words) < 2 or words[0] not in _PLACES:
         return False
     if head not in ENGLISH_HEADS:
@@ -260,10 +260,10 @@ _SCRIPTS = re.compile(
 
 def _reads_unspaced(clause: str) -> tuple[bool, bool]:
     """
-    Return whether polite words alone make up a clause, and whether such words and then a stop do.
+    Return whether a clause is only polite words, and whether it is polite words and then a stop.
 
-    A stop is one head or several, any number of tails behind each. Words overlap, so that a
-    regular expression tries them in exponentially many ways; here every place is visited once.
+    A stop is one or more heads, each with any number of tails. Words overlap, so a regular
+    expression would try exponentially many splits; here every position is visited once.
     """
     if not _SCRIPTS.search(clause):
         return False, False
@@ -280,6 +280,6 @@ def _reads_unspaced(clause: str) -> tuple[bool, bool]:
 
 
 def _part_ends(clause: str, at: int, parts: dict[str, list[str]]) -> set[int]:
-    """Return where the words end that begin there."""
+    """Return the end positions of all parts that begin at a position."""
     fitting = parts.get(clause[at], ())
     return {at + len(word) for word in fitting if clause.startswith(word, at)}

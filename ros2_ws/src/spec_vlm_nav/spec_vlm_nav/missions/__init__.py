@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Missions: several instructions, turns, waits and ways back, one after the other; free of ROS."""
+"""Missions: sequences of instructions, turns, waits and ways back; free of ROS."""

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-Turns and ways back: motions without a model, one after the other, each through the gate.
+Turns and ways back: sequences of motions without a model, each through the safety gate.
 
-Told of poses and of the result of each motion; says the next one. Never moves backwards.
+Inputs are poses and the results of motions; the output is the next motion. It never moves backward.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from spec_vlm_nav.common.geometry import Motion, Pose, wrap
 from spec_vlm_nav.missions.path import distance, THERE_M
 from spec_vlm_nav.missions.record import Point
 
-LONGEST_M, LARGEST_RAD = 0.6, math.radians(60)  # of one motion
+LONGEST_M, LARGEST_RAD = 0.6, math.radians(60)  # limits of one motion
 TURNED_RAD = math.radians(4)
 ASTRAY_RAD = math.radians(10)
-MOST_FAILURES = 3  # motions in a row that came to nothing
-AGAIN_S = 1.0
-SILENT_S = 2.0  # nothing said of a motion
+MOST_FAILURES = 3  # consecutive failed motions that end the course
+AGAIN_S = 1.0  # pause before a retry
+SILENT_S = 2.0  # silence about a motion that ends the course
 GOING_ON = (MotionState.MOVING, MotionState.SETTLING, MotionState.IDLE)
 _CODES = {
     MotionState.STOPPED: ErrorCode.CANCELED,
@@ -44,21 +44,21 @@ _CODES = {
 
 
 class DrivingCourse(Protocol):
-    """What says the next motion from where the robot is."""
+    """A course: it returns the next motion from the robot's pose."""
 
     def next(self, pose: Pose) -> Motion | None:
-        """Return the next motion, None when it is done."""
+        """Return the next motion, or None at the end."""
         ...
 
 
 class Turn:
-    """A turn by this many radians, left positive; measured by odometry."""
+    """A turn by an angle, rad, left positive; measured by odometry."""
 
     def __init__(self, angle_rad: float) -> None:
         self._left, self._yaw = angle_rad, math.nan
 
     def next(self, pose: Pose) -> Motion | None:
-        """Return what is left, in parts."""
+        """Return the next part of the remaining turn, or None at the end."""
         if math.isfinite(self._yaw):
             self._left -= wrap(pose.yaw - self._yaw)
         self._yaw = pose.yaw
@@ -68,13 +68,13 @@ class Turn:
 
 
 class Route:
-    """A way along corners: turn to the next one, drive there."""
+    """A route along corners: turn towards the next one, drive there."""
 
     def __init__(self, corners: Sequence[Point]) -> None:
         self._corners = list(corners)
 
     def next(self, pose: Pose) -> Motion | None:
-        """Return the next turn or the next stretch."""
+        """Return the next turn or drive, or None at the end."""
         here = (pose.x, pose.y)
         while self._corners and distance(here, self._corners[0]) < THERE_M:
             del self._corners[0]
@@ -88,7 +88,7 @@ class Route:
 
 
 def code_of(state: MotionState) -> ErrorCode:
-    """Return the code of a step whose motion ended so."""
+    """Return the step's result code for a motion that ended in this state."""
     if state in _CODES:
         return _CODES[state]
     return ErrorCode[state.name] if state.name in ErrorCode.__members__ else ErrorCode.INTERNAL
@@ -96,9 +96,10 @@ def code_of(state: MotionState) -> ErrorCode:
 
 class Driver:
     """
-    Carries out one course. `send` sends a motion and returns its sequence number.
+    Carries out one course.
 
-    `done` is notified of the end, once: its code and a reason in words.
+    send: sends a motion and returns its sequence number. done: called once at the end with a code
+    and a reason.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Driver:
         self.is_over = False
 
     def tick(self, pose: Pose | None, now: float) -> None:
-        """Send the next motion when it is its time. pose: None: not known."""
+        """Send the next motion when it is due; pose: None if unknown."""
         if self.is_over or now < self._again_at:
             return
         if self._sequence:
@@ -134,7 +135,7 @@ class Driver:
         self._sequence = self._send(motion)
 
     def on_status(self, sequence: int, state: MotionState, reason: str, now: float) -> None:
-        """Take note of what motion_node says of a motion of ours."""
+        """Handle a report of motion_node about a motion of this course."""
         if self.is_over or sequence != self._sequence or not sequence:
             return
         self._heard_at = now

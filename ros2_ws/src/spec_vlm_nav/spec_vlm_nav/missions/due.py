@@ -13,18 +13,18 @@
 # limitations under the License.
 
 
-"""When a mission begins: at once, after a while, at a minute of the day, or once it is told to."""
+"""When a mission begins: at once, after a delay, at a time of day, or on a signal."""
 
 from __future__ import annotations
 
 from spec_vlm_nav.missions.plan import Start, StartWhen
 
 DAY = 1440  # minutes
-LATE_S = 600.0  # so long it may still begin after its minute, once nothing keeps it any more
+LATE_S = 600.0  # a blocked mission may still begin this long after its minute
 
 
 class DueTime:
-    """Whether the time has come; stays due once it is, as what is late is not for tomorrow."""
+    """Decides when a mission is due; once due it stays due, also after its minute."""
 
     def __init__(self, start: Start, now: float) -> None:
         self._start, self._given = start, now
@@ -32,7 +32,7 @@ class DueTime:
         self._since: float | None = None
 
     def is_due(self, now: float, minute: int) -> bool:
-        """Return whether it may begin as far as the clocks go. minute: of the day."""
+        """Return whether the mission is due by the clock; minute: of the day."""
         when = self._start.when
         if when is StartWhen.AT:
             if self._since is None and self._comes(minute):
@@ -44,11 +44,11 @@ class DueTime:
         return when is not StartWhen.SIGNAL
 
     def is_late(self, now: float) -> bool:
-        """Return whether its minute of the day is gone for too long."""
+        """Return whether its minute passed more than LATE_S ago."""
         return self._since is not None and now - self._since > LATE_S
 
     def _comes(self, minute: int) -> bool:
-        """Return whether the minute is here, or was stepped over by a clock that was set."""
+        """Return whether the minute has come, or a clock change has skipped it."""
         at = self._start.at_minute
         if self._minute is None:
             return minute == at
@@ -57,16 +57,16 @@ class DueTime:
 
 
 def waits_for(start: Start) -> str:
-    """Return in words what a mission waits for; "" for nothing."""
+    """Return in words what a mission waits for, or ""."""
     return {
         StartWhen.NOW: "",
         StartWhen.READY: "",
         StartWhen.SIGNAL: "waits for resume",
-        StartWhen.AFTER: f"begins {start.after_s:g} s after it was given",
+        StartWhen.AFTER: f"begins {start.after_s:g} s after it was received",
         StartWhen.AT: f"begins at {clock(start.at_minute)}",
     }[start.when]
 
 
 def clock(minute: int) -> str:
-    """Return a minute of the day as people write it."""
+    """Return a minute of the day as HH:MM."""
     return f"{minute // 60:02}:{minute % 60:02}"

@@ -22,15 +22,15 @@ MISSION: tuple[Parameter, ...] = (
     Parameter(
         "state_file",
         "",
-        "Where a mission is kept, to go on after a restart; empty: spec_vlm_nav/mission.json in "
-        "ROS_HOME or ~/.ros, and in a folder of the namespace if there is one.",
+        "File that keeps the mission across a restart; empty: spec_vlm_nav/mission.json in "
+        "ROS_HOME or ~/.ros, in a subfolder for the namespace if there is one.",
     ),
     SAFETY_LOCKED,
     limit(
         Tighter.LOWER,
         "lost_after_s",
         2.0,
-        "vlm_nav_node or motion_node was not heard for this long: the mission pauses, s.",
+        "vlm_nav_node or motion_node is silent for this long: the mission pauses, s.",
         0.5,
         60.0,
     ),

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The way back: a path driven, turned round and straightened; metres, in the odometry frame."""
+"""The way back: the driven path, reversed and simplified; metres, in the odometry frame."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ import math
 from spec_vlm_nav.missions.record import Point
 
 MOST_POINTS = 4000
-ASIDE_M = 0.08  # the way back leaves the path driven by no more than that
-JUMP_M, JUMP_RAD = 0.5, 1.0  # between two messages: odometry was set anew
+ASIDE_M = 0.08  # largest deviation of the way back from the driven path
+JUMP_M, JUMP_RAD = 0.5, 1.0  # a larger step between two messages means that odometry was reset
 THERE_M = 0.15  # a corner counts as reached within that
 
 
 def distance(a: Point, b: Point) -> float:
-    """Return the distance of two points."""
+    """Return the distance between two points."""
     return math.hypot(a[0] - b[0], a[1] - b[1])
 
 
 def grow(path: list[Point], point: Point, spacing_m: float) -> float:
     """
-    Add a point, if it is `spacing_m` away; returns the spacing from now on.
+    Add a point if it is `spacing_m` from the last; returns the spacing for the next call.
 
-    A path that becomes too long keeps every second of its points.
+    A path longer than MOST_POINTS keeps every second point, and its spacing doubles.
     """
     if path and distance(path[-1], point) < spacing_m:
         return spacing_m
@@ -48,12 +48,12 @@ def grow(path: list[Point], point: Point, spacing_m: float) -> float:
 
 
 def nearest(path: Sequence[Point], point: Point) -> int:
-    """Return where on a path a point is: the index of the nearest, the last of equals."""
+    """Return the index of the path's point nearest to `point`; the last of equals."""
     return min(range(len(path)), key=lambda i: (round(distance(path[i], point), 3), -i))
 
 
 def index_back(path: Sequence[Point], metres: float) -> int:
-    """Return the index of the point so far back along a path; 0 where it is shorter."""
+    """Return the index of the point `metres` back along a path; 0 if the path is shorter."""
     left = metres
     for i in range(len(path) - 1, 0, -1):
         left -= distance(path[i], path[i - 1])
@@ -63,7 +63,7 @@ def index_back(path: Sequence[Point], metres: float) -> int:
 
 
 def straightened(path: Sequence[Point], aside_m: float = ASIDE_M) -> list[Point]:
-    """Return the corners of a path (Douglas and Peucker), its ends among them."""
+    """Return the corners of a path (Douglas-Peucker), including its ends."""
     kept, waiting = {0, len(path) - 1}, [(0, len(path) - 1)]
     while waiting:
         first, last = waiting.pop()
@@ -79,7 +79,7 @@ def straightened(path: Sequence[Point], aside_m: float = ASIDE_M) -> list[Point]
 
 
 def way_back(path: Sequence[Point], to: int) -> list[Point]:
-    """Return the corners to drive by, from the end of the path to its point `to`."""
+    """Return the corners of the way from the end of the path back to its point `to`."""
     return straightened(list(reversed(path[to:])))
 
 
@@ -94,5 +94,5 @@ def _aside(point: Point, a: Point, b: Point) -> float:
 
 
 def first_near(path: Sequence[Point], point: Point, within_m: float) -> int:
-    """Return the first index within a distance of a point; the last where none is."""
+    """Return the first index within a distance of a point; the last index if there is none."""
     return next((i for i, p in enumerate(path) if distance(p, point) <= within_m), len(path) - 1)

@@ -12,18 +12,18 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What a mission is: its steps, their bounds, when it begins. Plain records."""
+"""A mission's plan: its steps, their bounds, and when it begins. Plain records."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 import enum
 
-MOST_STEPS = 500  # with repetitions written out
+MOST_STEPS = 500  # with repetitions expanded
 
 
 class StepKind(enum.Enum):
-    """What a step does."""
+    """Kind of a step."""
 
     INSTRUCTION = "instruction"
     WAIT = "wait_s"
@@ -32,7 +32,7 @@ class StepKind(enum.Enum):
 
 
 class OnFailure(enum.Enum):
-    """What follows when a step has failed, retries included."""
+    """What follows after a step has failed, including its retries."""
 
     NEXT = "next"
     STOP = "stop"
@@ -43,15 +43,15 @@ class StartWhen(enum.Enum):
     """What a mission waits for before its first step."""
 
     NOW = "now"
-    READY = "ready"  # the deciding and the moving side are heard, and nothing is latched
-    SIGNAL = "signal"  # an operator says resume
+    READY = "ready"  # vlm_nav_node and motion_node are heard, and no stop is latched
+    SIGNAL = "signal"  # the order resume
     AFTER = "after_s"
     AT = "at"
 
 
 @dataclass(frozen=True)
 class Start:
-    """When to begin. after_s: since the mission was given; at: minutes since midnight, local."""
+    """When to begin. after_s: since receipt; at_minute: minutes since midnight, local time."""
 
     when: StartWhen = StartWhen.READY
     after_s: float = 0.0
@@ -63,10 +63,11 @@ class MissionStep:
     """
     One step.
 
-    number: wait: s, turn: degrees (left positive), return: metres back along the path driven, 0:
-    all the way to where the mission began, negative: to where the step before began. max_s,
-    max_m: bounds of one attempt, 0: none (an instruction has those of vlm_nav_node). retries:
-    attempts after the first. hint: words that the last reasoning should hold; it is told whether.
+    number: of a wait: seconds. Of a turn: degrees, left positive. Of a return: metres back along
+    the driven path; 0: to where the mission began; negative: to where the previous step began.
+    hint: words expected in the last reasoning; the result says whether they occurred.
+    max_s, max_m: bounds of one attempt; 0: none (vlm_nav_node bounds an instruction, too).
+    retries: attempts after the first.
     """
 
     kind: StepKind
@@ -98,7 +99,7 @@ PREVIOUS = -1.0
 
 @dataclass(frozen=True)
 class MissionPlan:
-    """A mission. max_s: of all its time but pauses; max_m: of all that is driven; 0: no bound."""
+    """A mission. max_s: bound of its time without pauses; max_m: of its distance; 0: none."""
 
     name: str
     steps: tuple[MissionStep, ...]

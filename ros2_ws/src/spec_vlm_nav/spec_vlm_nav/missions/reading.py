@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-Mission files: YAML to a plan, or what is wrong in them, each with its line and what is allowed.
+Parses mission files: YAML to a plan, or a list of problems with line numbers and allowed values.
 
-The nodes of YAML are read, not its values: they know their lines.
+It reads YAML nodes instead of values, because nodes have line numbers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ import yaml
 
 LONGEST_FILE = 200_000  # characters
 DEEPEST = 5
-LEAST_TURN_DEG = 4.0  # odometry does not tell less from standing (driving.TURNED_RAD)
+LEAST_TURN_DEG = 4.0  # a smaller turn counts as done at once (driving.TURNED_RAD)
 MOST_PROBLEMS = 20
 MISSION_KEYS = ("name", "steps", "start_when", "max_s", "max_m", "defaults")
 BOUND_KEYS = ("max_s", "max_m", "retries", "on_failure")
@@ -59,9 +59,9 @@ T = TypeVar("T")
 
 def read(text: str, where: str = "mission") -> MissionPlan:
     """
-    Return the mission that a text holds: YAML, or a plain sentence.
+    Return the mission in a text: YAML, or a plain sentence.
 
-    Raises MissionError, whose lines name all that is wrong. where: the file's name, for that.
+    where: the file's name, for messages. Raises MissionError with one line per problem.
     """
     reader = _Reader(where)
     plan = reader.plan(text)
@@ -72,25 +72,25 @@ def read(text: str, where: str = "mission") -> MissionPlan:
 
 
 def from_sentence(text: str) -> MissionPlan:
-    """Return a mission of the instructions in a sentence. Raises MissionError."""
+    """Return a mission from the instructions in a sentence. Raises MissionError."""
     return read(yaml.safe_dump({"steps": [text]}), "the sentence")
 
 
 class _Reader:
     def __init__(self, where: str) -> None:
-        self.problems: list[tuple[int, str]] = []  # line, and what is wrong there
+        self.problems: list[tuple[int, str]] = []  # line and message
         self._where = where
         self._steps = 0
 
     def bad(self, node: Node | int, what: str, allowed: str = "") -> None:
-        """Take note of what is wrong in a line."""
+        """Record a problem at a node's line."""
         line = node if isinstance(node, int) else node.start_mark.line + 1
         words = f"{self._where}:{line}: {what}" + (f"; allowed: {allowed}" if allowed else "")
         self.problems.append((line, words))
 
     def plan(self, text: str) -> MissionPlan | None:
         if len(text) > LONGEST_FILE:
-            self.bad(1, f"{len(text)} characters are not a mission", f"at most {LONGEST_FILE}")
+            self.bad(1, f"a mission of {len(text)} characters is too long", f"at most {LONGEST_FILE}")
             return None
         try:
             root = compose_yaml(text, DEEPEST_YAML, MOST_VALUES)
@@ -101,15 +101,15 @@ class _Reader:
             self.bad(line, f"not YAML: {said}")
             return None
         if root is None:
-            self.bad(1, "there is no mission in it", "steps: and a list of steps")
+            self.bad(1, "the mission is empty", "steps: and a list of steps")
             return None
         if isinstance(root, yaml.ScalarNode):  # a sentence
-            if is_stop(text):  # as it was said: YAML joins lines, and leaves out comments
-                self.bad(root, "that means stop: there is nothing to do")
+            if is_stop(text):  # the original text: YAML joins lines and drops comments
+                self.bad(root, "this text means stop: it is not a mission")
                 return None
             return self._made("", self._instructions(root, root.value, {}), Start(), {})
         if not isinstance(root, yaml.MappingNode):
-            self.bad(root, "a mission is a mapping", ", ".join(MISSION_KEYS))
+            self.bad(root, "a mission must be a mapping", ", ".join(MISSION_KEYS))
             return None
         parts = self.mapping(root, MISSION_KEYS)
         defaults = self._bounds(parts.get("defaults"))
@@ -138,7 +138,7 @@ class _Reader:
 
     def _list(self, node: Node, defaults: dict[str, Any], depth: int) -> Iterator[MissionStep]:
         if not isinstance(node, yaml.SequenceNode):
-            self.bad(node, "steps is not a list", "- instruction: ..., - wait_s: 5, ...")
+            self.bad(node, "steps must be a list", "- instruction: ..., - wait_s: 5, ...")
             return
         if depth > DEEPEST:
             self.bad(node, "repeat is nested too deeply", f"{DEEPEST} deep")
@@ -146,7 +146,7 @@ class _Reader:
         if not node.value:
             self.bad(node, "the list of steps is empty")
         for item in node.value:
-            counts = not _repeats(item)  # what is repeated has been counted inside
+            counts = not _repeats(item)  # repeated steps are counted in the inner call
             for step in self._step(item, defaults, depth):
                 self._steps += counts
                 if self._steps > MOST_STEPS:
@@ -160,7 +160,7 @@ class _Reader:
             yield from self._instructions(node, node.value, defaults)
             return
         if not isinstance(node, yaml.MappingNode):
-            self.bad(node, "a step is a mapping or a sentence", ", ".join((*KINDS, "repeat")))
+            self.bad(node, "a step must be a mapping or a sentence", ", ".join((*KINDS, "repeat")))
             return
         keys = [str(key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         kinds = [key for key in keys if key in (*KINDS, "repeat")]
@@ -181,7 +181,7 @@ class _Reader:
             for _ in range(max(1, times)):
                 yield from self._list(parts["steps"], defaults, depth + 1)
                 if len(self.problems) > before or self._steps > MOST_STEPS:
-                    return  # each problem once
+                    return  # report each problem once
             return
         extra = ("hint",) if kind == "instruction" else ()
         parts = self.mapping(node, (kind, *extra, *BOUND_KEYS))
@@ -275,9 +275,9 @@ class _Reader:
     # -- values
 
     def mapping(self, node: Node, allowed: tuple[str, ...]) -> dict[str, Node]:
-        """Return the values of a mapping by their keys, those that are not allowed left out."""
+        """Return the values of a mapping by key, without keys that are not allowed."""
         if not isinstance(node, yaml.MappingNode):
-            self.bad(node, "a mapping is wanted here", ", ".join(allowed))
+            self.bad(node, "this must be a mapping", ", ".join(allowed))
             return {}
         found: dict[str, Node] = {}
         for key, value in node.value:
@@ -299,14 +299,14 @@ class _Reader:
     def text(self, node: Node, name: str, longest: int) -> str:
         """Return a text."""
         if not isinstance(node, yaml.ScalarNode) or not str(node.value).strip():
-            self.bad(node, f"{name} is empty or no text", "a sentence")
+            self.bad(node, f"{name} must be a non-empty string", "a sentence")
             return "x"
         if len(node.value) > longest:
             self.bad(node, f"{name} of {len(node.value)} characters", f"at most {longest}")
         return str(node.value).strip()
 
     def one_of(self, node: Node, name: str, allowed: list[str]) -> str:
-        """Return one of some words; "" when it is none."""
+        """Return one of the allowed words; "" if it is none of them."""
         if not isinstance(node, yaml.ScalarNode) or node.value not in allowed:
             self.bad(node, f'{name}: {getattr(node, "value", "?")}', ", ".join(allowed))
             return ""
@@ -315,10 +315,10 @@ class _Reader:
     def number(
         self, node: Node, name: str, low: float, high: float, whole: bool = False
     ) -> float:
-        """Return a number in its bounds; `low` when it is none."""
+        """Return a number within its bounds; `low` if it is invalid."""
         read_as: Callable[[str], float] = int if whole else float
         try:
-            # Python also reads digits of other scripts, and 1_0.
+            # Checked first, as Python also accepts digits of other scripts, and 1_0.
             if not isinstance(node, yaml.ScalarNode) or not _NUMBER.fullmatch(node.value):
                 raise ValueError
             value = float(read_as(node.value))

@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-How far a mission has come: what is kept on disk, so that it can go on after a restart.
+A mission's progress, stored on disk so that it can be resumed after a restart.
 
-Files are written beside and renamed: a half-written one never takes the place of a good one.
+A file is written under another name and renamed, so that it is never incomplete.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.kept_file import write_whole
 from spec_vlm_nav.missions.plan import MissionPlan, MissionStep
 
-Point = tuple[float, float]  # in the frame of odometry, m
+Point = tuple[float, float]  # in the odometry frame, m
 
 
 class StepProgress(enum.Enum):
-    """How far one step has come."""
+    """State of a step."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -43,9 +43,9 @@ class StepProgress(enum.Enum):
 
 
 class MissionPhase(enum.Enum):
-    """How far the mission has come."""
+    """State of the mission."""
 
-    WAITING = "waiting"  # for what it begins with
+    WAITING = "waiting"  # for its start condition
     RUNNING = "running"
     PAUSED = "paused"
     ENDED = "ended"
@@ -53,13 +53,13 @@ class MissionPhase(enum.Enum):
 
 @dataclass(frozen=True)
 class Item:
-    """A step with what became of it. code, message: of its last attempt's instruction."""
+    """A step with its progress. code, message: the result of its last attempt."""
 
-    number: int  # stays its own, wherever it is moved to
+    number: int  # stays the same when the step is moved
     step: MissionStep
     progress: StepProgress = StepProgress.PENDING
     tries: int = 0
-    code: str = ""  # of ErrorCode
+    code: str = ""  # name of an ErrorCode
     message: str = ""
     elapsed_s: float = 0.0
     distance_m: float = 0.0
@@ -68,23 +68,23 @@ class Item:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is done about it."""
+        """Whether the step has ended."""
         return self.progress in (StepProgress.DONE, StepProgress.FAILED, StepProgress.SKIPPED)
 
 
 @dataclass
 class MissionRecord:
-    """A mission under way. path: where it drove, for the way back; given_at: Unix time, s."""
+    """A mission under way. path: the driven path, for the way back; given_at: Unix time, s."""
 
     plan: MissionPlan
     items: list[Item]
     phase: MissionPhase = MissionPhase.WAITING
-    why: str = ""  # why it waits, pauses, or how it ended
+    why: str = ""  # why it waits or pauses, or how it ended
     code: str = ErrorCode.NONE.name
     elapsed_s: float = 0.0
     distance_m: float = 0.0
     given_at: float = 0.0
-    returning: bool = False  # the way back after a failure
+    returning: bool = False  # it is on the way back after a failure
     path: list[Point] = field(default_factory=list)
     spacing_m: float = 0.05
 
@@ -101,9 +101,9 @@ def save(record: MissionRecord, file: Path) -> None:
 
 def load(file: Path) -> MissionRecord | None:
     """
-    Return the record in a file, None where there is none.
+    Return the record in a file; None if there is no file.
 
-    Raises ValueError, with what is wrong, for a file that holds none, and OSError.
+    Raises ValueError for a file that is not a mission, and OSError.
     """
     try:
         return msgspec.json.decode(file.read_bytes(), type=MissionRecord)

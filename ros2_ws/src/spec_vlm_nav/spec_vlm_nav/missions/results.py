@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What is reported of a mission: its results as plain values, for JSON, tables and the console."""
+"""A mission's results as plain values, for JSON, tables and the console."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spec_vlm_nav.missions.record import Item, MissionRecord, StepProgress
 
 
 def results(record: MissionRecord) -> dict[str, Any]:
-    """Return a mission with all its steps."""
+    """Return the results of a mission with all its steps."""
     counts = Counter(item.progress for item in record.items)
     return {
         "schema": 1,
@@ -63,11 +63,11 @@ def _step(item: Item) -> dict[str, Any]:
 
 
 def results_json(record: MissionRecord) -> str:
-    """Return it as JSON."""
+    """Return a mission's results as JSON."""
     return json.dumps(results(record), ensure_ascii=False)
 
 
 def plan_json(plan: MissionPlan) -> str:
-    """Return a plan as the results of a mission that has not begun."""
+    """Return the results of a mission that has not begun, as JSON."""
     items = [Item(i + 1, step) for i, step in enumerate(plan.steps)]
     return results_json(MissionRecord(plan, items))

@@ -13,11 +13,12 @@
 # limitations under the License.
 
 """
-A mission under way, as one object without ROS: time, poses, results and orders in, steps out.
+A mission under way, as one object without ROS.
 
-One step at a time. An order of the operator (pause, a stop, an emergency stop) and the loss of a
-node pause it: the robot stands, and nothing goes on before `resume`. A paused step begins again
-then. `now` is a steady clock, s; every change is reported by `MissionOutputs.changed`.
+Its inputs are time, poses, results and orders; its outputs are steps, one at a time. An operator's
+pause, stop or emergency stop and the loss of a node pause it: the robot stands until `resume`, and
+the paused step then begins again. `now` is a steady clock, s. Every change calls
+`MissionOutputs.changed`.
 """
 
 from __future__ import annotations
@@ -42,31 +43,31 @@ from spec_vlm_nav.missions.plan import (
 )
 from spec_vlm_nav.missions.record import Item, MissionPhase, MissionRecord, StepProgress
 
-OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # not by us: an operator wants it to stand
-GRACE_S = 2.0  # for an actor to end a step whose bound was passed
+OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # caused by an operator: pause the mission
+GRACE_S = 2.0  # extra time for vlm_nav_node to end an instruction by its own limit
 
 
 class MissionOutputs(Protocol):
-    """What a mission does. Results come back with `Mission.on_result` under the same token."""
+    """Outputs of a mission. Results return by `Mission.on_result` with the token."""
 
     def instruct(self, token: int, step: MissionStep) -> None:
-        """Give an instruction."""
+        """Send an instruction."""
 
     def drive(self, token: int, course: DrivingCourse) -> None:
         """Carry out a course."""
 
     def stand(self, why: str) -> None:
-        """End what is under way: the robot stands. No result is waited for."""
+        """End the step under way; the robot stands. The step's result is ignored."""
 
     def changed(self) -> None:
-        """Take note that the record has changed."""
+        """Handle a change of the record."""
 
     def log(self, text: str) -> None:
-        """Say something to the operator."""
+        """Log a message for the operator."""
 
 
 class Mission:
-    """One mission from its beginning, or from a record, to its end."""
+    """One mission, new or restored from a record."""
 
     def __init__(self, record: MissionRecord, outputs: MissionOutputs, now: float) -> None:
         self.record = record
@@ -80,7 +81,7 @@ class Mission:
 
     @classmethod
     def begin(cls, plan: MissionPlan, outputs: MissionOutputs, now: float, wall: float) -> Mission:
-        """Take a new mission. wall: Unix time, s."""
+        """Create a new mission; wall: Unix time, s."""
         items = [Item(i + 1, step) for i, step in enumerate(plan.steps)]
         mission = cls(MissionRecord(plan, items, given_at=wall), outputs, now)
         mission.record.why = waits_for(plan.start)
@@ -88,17 +89,17 @@ class Mission:
 
     @classmethod
     def restored(cls, record: MissionRecord, outputs: MissionOutputs, now: float) -> Mission:
-        """Take a record of an earlier process: it waits for `resume`, wherever it was."""
+        """Restore a mission of an earlier process; it waits for `resume`."""
         mission = cls(record, outputs, now)
         if record.phase is not MissionPhase.ENDED:
             mission._put_back()
             record.phase = MissionPhase.PAUSED
-            record.why = "the mission node was started anew; resume when all is well"
+            record.why = "mission_node was restarted; resume when the robot is ready"
         return mission
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the mission has ended."""
         return self.record.phase is MissionPhase.ENDED
 
     @property
@@ -109,7 +110,7 @@ class Mission:
     # -- orders
 
     def pause(self, why: str) -> None:
-        """Have the robot stand; nothing goes on before `resume`."""
+        """Stop the robot and pause the mission until `resume`."""
         if self.record.phase in (MissionPhase.ENDED, MissionPhase.PAUSED):
             return
         self._stand(why)
@@ -117,18 +118,18 @@ class Mission:
         self._set(MissionPhase.PAUSED, why)
 
     def resume(self, objection: str, now: float) -> None:
-        """Go on, or begin. objection: why it cannot, "" if it can. Raises MissionError."""
+        """Resume or begin the mission; objection: why it must not, or "". Raises MissionError."""
         if self.record.phase is MissionPhase.RUNNING:
             raise MissionError("the mission is running: there is nothing to resume")
         if self.is_over:
-            raise MissionError("the mission has ended: give a new one")
+            raise MissionError("the mission has ended: start a new one")
         if objection:
             raise MissionError(f"not resumed: {objection}")
         self._set(MissionPhase.RUNNING, "")
         self._go_on(now)
 
     def skip(self, now: float) -> None:
-        """Leave out the step under way, or the next one. Raises MissionError."""
+        """Skip the step under way, or the next one. Raises MissionError."""
         item = self.record.current
         if self.is_over or item is None:
             raise MissionError("there is no step left to skip")
@@ -141,7 +142,7 @@ class Mission:
             self._finish()
 
     def move(self, number: int, place: int) -> None:
-        """Put a step that has not begun in front of the `place`-th. Raises MissionError."""
+        """Move a pending step to the position `place`, from 1. Raises MissionError."""
         items = self.record.items
         if self.is_over:
             raise MissionError("the mission has ended")
@@ -150,11 +151,11 @@ class Mission:
             raise MissionError(f"there is no step {number}: {_numbers(items)}")
         if item.progress is not StepProgress.PENDING:
             raise MissionError(
-                f"step {number} is {item.progress.value}: only what is to come moves"
+                f"step {number} is {item.progress.value}: only pending steps can be moved"
             )
         free = next(i for i, each in enumerate(items) if each.progress is StepProgress.PENDING)
         if not free + 1 <= place <= len(items):
-            raise MissionError(f"place {place} is not to come: allowed {free + 1} to {len(items)}")
+            raise MissionError(f"place must be {free + 1} to {len(items)}, got {place}")
         items.remove(item)
         items.insert(place - 1, item)
         self._out.changed()
@@ -162,7 +163,7 @@ class Mission:
     def append(self, steps: tuple[MissionStep, ...]) -> None:
         """Add steps at the end. Raises MissionError."""
         if self.is_over:
-            raise MissionError("the mission has ended: give a new one")
+            raise MissionError("the mission has ended: start a new one")
         if len(self.record.items) + len(steps) > MOST_STEPS:
             raise MissionError(f"a mission has at most {MOST_STEPS} steps")
         number = max((i.number for i in self.record.items), default=0)
@@ -177,10 +178,10 @@ class Mission:
         self._put_back()
         self._end(ErrorCode.CANCELED, why)
 
-    # -- what happens
+    # -- inputs
 
     def on_pose(self, pose: Pose) -> None:
-        """Take note of odometry: what is driven, and the path for the way back."""
+        """Record odometry: the distance driven, and the path for the way back."""
         record, last, self._pose = self.record, self._pose, pose
         if self.is_over or not pose.is_finite:
             return
@@ -190,7 +191,7 @@ class Mission:
         turned = abs(wrap(pose.yaw - last.yaw)) if last else 0.0
         if step_m > paths.JUMP_M or turned > paths.JUMP_RAD:
             if record.path:
-                self._out.log("odometry was set anew: the path driven so far is forgotten")
+                self._out.log("odometry was reset: the path driven so far is discarded")
             record.path.clear()
             step_m = 0.0
         if record.phase is MissionPhase.RUNNING and last is not None:
@@ -202,7 +203,7 @@ class Mission:
     def on_result(
         self, token: int, code: ErrorCode, message: str, now: float, decisions: int = 0
     ) -> None:
-        """Take note of how the step under way ended; those of earlier attempts are ignored."""
+        """Handle the result of the step under way; results of earlier attempts are ignored."""
         item = self.running
         if token != self._token or item is None:
             return
@@ -218,13 +219,13 @@ class Mission:
             self._replace(
                 replace(item, progress=StepProgress.PENDING, code=code.name, message=message)
             )
-            self._out.log(f"step {item.number}: {said}; once more")
+            self._out.log(f"step {item.number}: {said}; retrying")
             self._go_on(now)
         else:
             self._fail(item, code, message, now)
 
     def tick(self, now: float, minute: int, objection: str = "") -> None:
-        """Watch the clocks. minute: of the day; objection: why nothing can begin, or ""."""
+        """Check start time and bounds; minute: of the day; objection: why no step can begin, or ""."""
         record, item = self.record, self.running
         if record.phase is MissionPhase.WAITING and self._may_begin(now, minute, objection):
             self._set(MissionPhase.RUNNING, "")
@@ -275,7 +276,7 @@ class Mission:
     # -- steps
 
     def _go_on(self, now: float) -> None:
-        """Begin the next step, or end."""
+        """Begin the next step, or end the mission."""
         item = self.record.current
         if item is None:
             self._finish()
@@ -300,14 +301,14 @@ class Mission:
         elif step.kind is StepKind.WAIT:
             self._ends_at = now + step.number
         elif not self.record.path or self._pose is None:
-            why = "no path to return along: no odometry, or it was set anew"
+            why = "no path to return along: no odometry, or it was reset"
             self.on_result(self._token, ErrorCode.INVALID_INPUT, why, now)
         else:
             way = paths.way_back(self.record.path, self._destination(item))
             self._out.drive(self._token, Route(way))
 
     def _destination(self, item: Item) -> int:
-        """Return the point of the path that a return leads to."""
+        """Return the index of the path's point that a return leads to."""
         path, metres = self.record.path, item.step.number
         if metres > 0:
             return paths.index_back(path, metres)
@@ -318,7 +319,7 @@ class Mission:
         return paths.nearest(path, before[-1]) if before else 0
 
     def _came_back(self, item: Item) -> None:
-        """Shorten the path after a return: the way back is no way to drive back along."""
+        """After a return, cut the path off where the robot is now."""
         if item.step.kind is StepKind.RETURN and self._pose is not None and self.record.path:
             path = self.record.path
             cut = paths.first_near(path, (self._pose.x, self._pose.y), 2 * paths.THERE_M)
@@ -336,18 +337,18 @@ class Mission:
             self._end(self._kept(code), self._kept_why(said))
 
     def _return_after(self, code: ErrorCode, said: str, now: float) -> None:
-        """Leave out what is left, and drive back to where the mission began."""
+        """Skip the remaining steps, and drive back to where the mission began."""
         record = self.record
         record.returning, record.code, record.why = True, code.name, said
         for item in record.items:
             if not item.is_over:
-                why = "left out: the robot returned after a failure"
+                why = "skipped: the robot returned after a failure"
                 self._close(item, StepProgress.SKIPPED, ErrorCode.CANCELED, why, now, counted=True)
         self.append((MissionStep(StepKind.RETURN),))
         self._go_on(now)
 
     def _kept(self, code: ErrorCode) -> ErrorCode:
-        """Return what the mission ended for: a failed way back does not hide the first failure."""
+        """Return the mission's code: a failed way back must not hide the first failure."""
         return ErrorCode[self.record.code] if self.record.returning else code
 
     def _kept_why(self, said: str) -> str:
@@ -382,11 +383,11 @@ class Mission:
 
     def _stand(self, why: str) -> None:
         if self.running is not None:
-            self._token += 1  # what comes now of it is late
+            self._token += 1  # later results of the step are ignored
             self._out.stand(why)
 
     def _put_back(self) -> None:
-        """Make the step under way one that is to begin; the attempt does not count."""
+        """Make the step under way pending again; the attempt does not count."""
         if (item := self.running) is not None:
             self._replace(
                 replace(item, progress=StepProgress.PENDING, tries=max(0, item.tries - 1))

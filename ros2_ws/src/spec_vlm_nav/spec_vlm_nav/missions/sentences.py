@@ -13,12 +13,12 @@
 # limitations under the License.
 
 """
-One sentence that holds several instructions: "go to the red table, then the blue box".
+Splits a sentence with several instructions: "go to the red table, then the blue box".
 
-It is split where the speaker says "then" between two things to do, in English, German, French,
-Spanish and Chinese; a part that only names a place takes the verb of the part before it. In doubt
-it stays one: conditions ("when the door opens, then go in"), what stands in quotation marks, "now
-and then", "since then" and an end that means stop belong to one instruction.
+It splits at words like "then" between two actions, in English, German, French, Spanish and Chinese.
+A part that only names a place takes the verb of the previous part. In doubt the sentence stays
+whole: conditions ("when the door opens, then go in"), quoted text, "now and then", "since then",
+and sentences with a part that means stop.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ _PREPOSITIONS = _set("to towards zum zur zu nach à a au aux vers al hacia hasta
 
 def split(text: str) -> list[str]:
     """
-    Return the instructions that a sentence holds, in their order; one for most sentences.
+    Return the instructions in a sentence, in order; most sentences have one.
 
-    What means stop is returned as it is: it is to act at once.
+    A sentence that means stop is returned whole: it must act at once.
     """
     whole = " ".join(text.split())
     if not whole or is_stop(whole):
@@ -98,7 +98,7 @@ def split(text: str) -> list[str]:
 
 
 def _with_verb(part: str, before: str) -> str:
-    """Return a part that begins with a place, with the verb of the part before it."""
+    """Return a part that only names a place with the verb of the previous part."""
     first = _word(part.split()[0])
     words = before.split()
     for group in (_DETERMINERS, _PREPOSITIONS - _DETERMINERS):

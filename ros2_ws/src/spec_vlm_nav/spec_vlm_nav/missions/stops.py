@@ -13,20 +13,20 @@
 # limitations under the License.
 
 
-"""Whether a stop of an operator is new: motion_node reports the one in force again and again."""
+"""Detects a new stop by the operator: motion_node reports the present one repeatedly."""
 
 from __future__ import annotations
 
 
 class StopLatch:
-    """Remembers the stop in force. No order of stamps is asked for: clocks stand, or go back."""
+    """Remembers the stop in force. Stamps are only compared for equality: clocks may jump."""
 
     def __init__(self) -> None:
-        self._is_told = False  # whether motion_node has said anything yet
+        self._is_told = False  # whether motion_node has reported yet
         self._since: float | None = None
 
     def is_new(self, by_hand: bool, since: float) -> bool:
-        """Take note of a status; returns whether a stop has come since the one before."""
+        """Record a status; returns whether it shows a new stop."""
         stopped = since if by_hand else None
         is_new = self._is_told and by_hand and stopped != self._since
         self._since, self._is_told = stopped, True

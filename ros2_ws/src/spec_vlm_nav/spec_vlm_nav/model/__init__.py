@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The model's side of a decision: where its folder lies, what it is, when it is there."""
+"""The model's part of a decision: finding and loading models, decoding, and the link monitor."""

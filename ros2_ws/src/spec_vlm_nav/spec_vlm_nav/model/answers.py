@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-One decision as the model sees it: what is asked, what came back, how it failed.
+Data types of one decision: the job, the question, the answer and the failure.
 
-No behaviour, no ROS, no models.
+This module has no behaviour and imports neither ROS nor models.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DecisionJob:
     """
     One decision to make.
 
-    `past` are the encoded frames of earlier decisions of this instruction, oldest first.
+    past: encoded frames of earlier decisions of this instruction, oldest first.
     """
 
     number: int
@@ -62,9 +62,9 @@ class TimelineSpan:
 @dataclass(frozen=True)
 class ModelQuestion:
     """
-    What a model was asked, exactly, and what of its answer is verified.
+    The exact prompt and options for a model.
 
-    `verified` holds the ids of the answer that the target has verified.
+    verified: ids at the beginning of the answer that the target has verified.
     """
 
     prompt: Prompt
@@ -75,11 +75,11 @@ class ModelQuestion:
 @dataclass(frozen=True)
 class ModelAnswer:
     """
-    What the model said, and what it cost.
+    The model's answer and its measurements.
 
-    open: what the target must still be asked; None: all of it is verified. pieces: the text of
-    each token; origins: how each came (of `course.Origin`). joules: of the robot's computer
-    during the decision; None: no sensor, or one was lost meanwhile.
+    pieces: the text of each token. origins: the `course.Origin` of each token.
+    joules: energy of the robot's computer during the decision; None: no sensor, or one was lost.
+    open: the question that the target must still verify; None: all of the answer is verified.
     """
 
     text: str = ""
@@ -99,15 +99,15 @@ class ModelAnswer:
 
     @property
     def unverified(self) -> bool:
-        """Whether any of it is the draft model's word alone."""
+        """Whether only the draft model produced a part of the answer."""
         return self.open is not None
 
 
 class DecisionFailed(NavigationError):
     """
-    A decision that gave no complete answer.
+    A decision without a complete answer.
 
-    It holds why (code and one line), and what there was of the answer.
+    It carries the code, a one-line reason, and the part of the answer that exists.
     """
 
     def __init__(self, code: ErrorCode, message: str, answer: ModelAnswer | None = None) -> None:

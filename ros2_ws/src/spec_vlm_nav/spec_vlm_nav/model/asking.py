@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-How a decider asks: from a job to the question a model gets.
+Builds the question for a model from a job.
 
-The question is worded and ordered as the settings say.
+The settings choose the wording and the order of the answer.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 def prompt_spec(model: str, preset: str) -> PromptSpec:
     """
-    Return the preset named.
+    Return the prompt specification of a preset.
 
-    For "auto" that is what lies in the model's folder, otherwise what suits such a model.
+    For "auto" it is the file in the model's folder, otherwise the preset that suits the model.
     """
     if preset != "auto":
         return PromptSpec.preset(preset)
@@ -59,10 +59,10 @@ def prompt_spec(model: str, preset: str) -> PromptSpec:
 
 def spec_of(settings: DecoderSettings) -> PromptSpec:
     """
-    Return the wording these settings ask for.
+    Return the prompt specification for these settings.
 
-    Raises PromptError for an unknown preset, ParameterError for an order of the answer this
-    wording cannot ask for.
+    Raises PromptError for an unknown preset, and ParameterError for an answer order that this
+    wording does not support.
     """
     spec = prompt_spec(settings.draft_model, settings.prompt)
     try:
@@ -74,7 +74,7 @@ def spec_of(settings: DecoderSettings) -> PromptSpec:
 
 
 def grammars_of(tokenizer: Any) -> Grammars:
-    """Return what compiles grammars for a model of which only the tokenizer is here."""
+    """Return a grammar compiler for a model of which only the tokenizer is loaded."""
     from specdec.sampling.grammar import Grammars
 
     ends = {tokenizer.eos_token_id} - {None}
@@ -84,9 +84,9 @@ def grammars_of(tokenizer: Any) -> Grammars:
 @dataclass(frozen=True)
 class QuestionWriter:
     """
-    Words questions as `spec` says, for the model that `tokenizer` belongs to.
+    Builds questions by `spec` for the model of `tokenizer`.
 
-    grammars: compiles that model's; None where none is wanted.
+    grammars: compiles grammars for this model; None: no grammar is used.
     """
 
     spec: PromptSpec
@@ -97,7 +97,7 @@ class QuestionWriter:
         """
         Return the question of a job and its frame as JPEG.
 
-        Raises DecisionFailed where the job cannot be asked.
+        Raises DecisionFailed if no prompt can be built for the job.
         """
         try:
             prompt, jpeg = self.prompt(job, settings.picture)
@@ -108,7 +108,7 @@ class QuestionWriter:
         return ModelQuestion(prompt, self.options(settings)), jpeg
 
     def options(self, settings: DecoderSettings) -> GenerationOptions:
-        """Return how answers are made. Raises ParameterError for a grammar that cannot be met."""
+        """Return the generation options. Raises ParameterError for a grammar that does not fit."""
         grammar = ""
         if settings.answer_grammar == ACTIONS and self.grammars is not None:
             action_first = settings.answer_order == "action_first"

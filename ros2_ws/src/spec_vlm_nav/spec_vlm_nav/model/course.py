@@ -13,9 +13,9 @@
 # limitations under the License.
 
 """
-How the last answer came: what the method chose and why, what the verifier had to do, each token.
+Summary of the last rounds: the method's choices, the verifier's load, and each token's origin.
 
-Pure; from the records that the decoder keeps of its rounds anyway.
+Pure; computed from the round records that the decoder keeps anyway.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ SHARED = 1.05
 @dataclass(frozen=True)
 class RoundHistory:
     """
-    How the last rounds went; times are means, ms. rounds: how many they were; 0: nothing is known.
+    Summary of the last rounds; times are means, ms.
 
-    plan, why: of the last round, where a controller chose it (`auto`). queue_ms: waiting in the
-    cloud for a forward. sessions: answers that shared it.
+    rounds: their number; 0: nothing is known. plan, why: the controller's choice in the last round
+    (method `auto`). queue_ms: wait in the cloud for a forward pass. sessions: answers that shared a
+    forward pass.
     """
 
     method: str = ""
@@ -50,19 +51,19 @@ class RoundHistory:
 
     @property
     def load(self) -> str:
-        """Return the verifier's load in words; "" while nothing is known."""
+        """Return the verifier's load in words; "" if nothing is known yet."""
         if not self.rounds:
             return ""
         shared = f", shared by {self.sessions:.1f} answers" if self.sessions >= SHARED else ""
         busy = "busy: " if self.queue_ms > self.forward_ms else ""
         return (
-            f"{busy}a forward takes {self.forward_ms:.3g} ms{shared}, "
+            f"{busy}a forward pass takes {self.forward_ms:.3g} ms{shared}, "
             f"rounds wait {self.queue_ms:.3g} ms for it"
         )
 
 
 def course_of(method: str, rounds: Sequence[RoundStats]) -> RoundHistory:
-    """Return how the last rounds went."""
+    """Return the summary of the last LAST rounds."""
     last = rounds[-LAST:]
     if not last:
         return RoundHistory(method)
@@ -80,20 +81,20 @@ def course_of(method: str, rounds: Sequence[RoundStats]) -> RoundHistory:
 
 
 class Origin(enum.Enum):
-    """How a token of an answer came, as in DecisionMetrics."""
+    """Origin of a token, as in DecisionMetrics."""
 
-    TARGET = 0  # the target's own: behind an accepted draft, or in the place of a rejected token
-    DRAFTED = 1  # drafted, and accepted
-    AHEAD = 2  # drafted ahead of the verdict before, and accepted
-    UNVERIFIED = 3  # the draft model alone
+    TARGET = 0  # the target's own: a bonus or recovered token
+    DRAFTED = 1  # an accepted draft token
+    AHEAD = 2  # an accepted draft token that was prepared before the previous verdict
+    UNVERIFIED = 3  # only the draft model produced it
 
 
 def origins_of(rounds: Sequence[RoundStats], verified: int, count: int) -> list[int]:
     """
-    Return the origins of `count` tokens, of which the first `verified` are.
+    Return the origins of `count` tokens, of which the first `verified` are verified.
 
-    Each round gives what it gained: accepted draft tokens, those that stood ready first, and the
-    target's own at the end.
+    Each round contributes its accepted draft tokens, prepared ones first, then the target's own
+    token.
     """
     found: list[int] = []
     for one in rounds:
@@ -109,9 +110,9 @@ def known_so_far(
     rounds: Sequence[RoundStats], verified: int, count: int
 ) -> tuple[int, list[int]]:
     """
-    Return how many of the `count` tokens that came so far can be told by origin, and the origins.
+    Return how many of the first `count` tokens have a known origin, and these origins.
 
-    A token is given out a moment before its round is on record: it is left out until then.
+    A token is emitted a moment before its round is recorded; it is left out until then.
     """
     known = min(verified, sum(one.gained for one in rounds))
     if known < verified:

@@ -13,12 +13,11 @@
 # limitations under the License.
 
 """
-What a decider is.
+The decider's interface and settings.
 
-It turns a job into verified text, in one worker thread; `cancel` is set from another.
+A decider turns a job into verified text in one worker thread; another thread may set `cancel`.
 
-Only the interface and its settings; the real one (`speculative`) is the only module that touches
-models and links.
+The implementation is in `speculative`; only it and its helpers touch models and links.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ ANSWER_ORDERS = ("as_trained", "action_first")
 
 def _lacks(method: Method) -> str:
     if method.split:
-        return "runs layers of the target on the edge, and the robot has none"
+        return "runs layers of the target on the edge, which the robot does not have"
     if method.lossy:
-        return "is not exact when sampling, and the robot's answers are always the target's"
+        return "is not exact when sampling, but the robot's answers must always be the target's"
     return ""
 
 
@@ -56,7 +55,7 @@ METHOD_FORM = f'one of {", ".join(ROBOT_METHODS)}; axes may follow, like sd+leng
 
 
 def why_not_method(name: str) -> str:
-    """Return why the robot cannot decode with a method of that name, or ""."""
+    """Return why the robot cannot decode with this method, or ""."""
     if name.partition("+")[0] not in METHODS:
         return f"allowed is {METHOD_FORM}"
     try:
@@ -69,10 +68,10 @@ def why_not_method(name: str) -> str:
 @dataclass(frozen=True)
 class LinkReport:
     """
-    What is known of the link to the verifier.
+    State of the link to the verifier.
 
-    rtt_ms: 0 before the first measurement; heard_at: steady clock, s. reason: one line where the
-    link is LOST.
+    rtt_ms: 0 before the first measurement. heard_at: when the verifier was last heard, steady
+    clock, s. reason: one line if the link is LOST.
     """
 
     state: LinkState = LinkState.UNKNOWN
@@ -82,88 +81,89 @@ class LinkReport:
 
 
 class OnText(Protocol):
-    """Hears of an answer that grows."""
+    """Callback for a growing answer."""
 
     def __call__(self, text: str, jpeg: bytes, unverified: bool = False) -> None:
         """
-        Hear of an answer.
+        Receive the answer so far.
 
-        `text`: all of the answer so far; unverified: its end is the draft model's word. `jpeg`:
-        the frame.
+        text: all of the answer so far. jpeg: the frame. unverified: its end comes from the draft
+        model alone.
         """
         ...
 
 
 class Decider(Protocol):
     """
-    Anything that can answer a job.
+    Answers jobs.
 
-    Made: models are in memory, no socket and no thread is. May be opened, closed and opened again.
+    After construction the models are in memory, but there are no sockets or threads. A decider may
+    be opened and closed repeatedly.
 
-    open, decide, verify and close are for one thread at a time; the others for any.
+    open, decide, verify and close must be called from one thread at a time; the others from any.
     """
 
     def open(self, on_link_change: Callable[[LinkState], None]) -> None:  # noqa: A003
         """
-        Start what watches the link.
+        Start the link monitor.
 
-        `on_link_change` is called from its thread and must not wait.
+        on_link_change: called from the monitor's thread; it must not block.
         """
         ...
 
     def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
-        """Answer. Raises DecisionFailed."""
+        """Answer a job. Raises DecisionFailed."""
         ...
 
     def verify(self, question: ModelQuestion, cancel: threading.Event) -> ModelAnswer:
-        """Have the target answer what the draft model answered alone. Raises DecisionFailed."""
+        """Let the target answer a question that the draft model answered. Raises DecisionFailed."""
         ...
 
     def check(self, settings: DecoderSettings) -> None:
-        """Raise ParameterError with the reason where `use` could not take these settings now."""
+        """Raise ParameterError with the reason if `use` cannot accept these settings now."""
         ...
 
     def use(self, settings: DecoderSettings) -> None:
-        """Take changed settings (method, gamma, temperature, limits) from the next decision on."""
+        """Apply changed settings (method, gamma, temperature, limits) from the next decision on."""
         ...
 
     def swap_draft(self, folder: str) -> None:
         """
-        Load another draft model and draft with it from the next decision on.
+        Load another draft model and use it from the next decision on.
 
-        Takes as long as loading does, and decisions go on meanwhile. Raises NavigationError or
-        SpecdecError; the old one stays then.
+        Blocks while loading; decisions continue meanwhile. Raises NavigationError or SpecdecError;
+        the old model then stays.
         """
         ...
 
     def link(self) -> LinkReport:
-        """How the link is; UNKNOWN while closed."""
+        """Return the link's state; UNKNOWN while closed."""
         ...
 
     def so_far(self) -> Sequence[tuple[str, int]]:
         """
         Return the tokens of the answer under way, each with its `course.Origin`.
 
-        Worked out when it is asked for; a token whose origin is not known yet is left out.
+        Computed on request; tokens whose origin is not known yet are left out.
         """
         ...
 
     def course(self) -> RoundHistory:
-        """Return how the last rounds went: the method's choice, the verifier's load."""
+        """Return a summary of the last rounds: the method's choice, the verifier's load."""
         ...
 
     def figures(self) -> Mapping[str, object]:
-        """Return counts since it was made, for diagnostics."""
+        """Return counts since construction, for diagnostics."""
         ...
 
     def close(self) -> None:
-        """Let go of sockets and threads; the models stay."""
+        """Release sockets and threads; the models stay in memory."""
         ...
 
 
 @dataclass(frozen=True)
 class DecoderSettings:
-    """What the real decider is given; see the parameters of vlm_nav_node."""
+    """Settings of the decider; see the parameters of vlm_nav_node."""
 
     verifier: str = "tcp://127.0.0.1:5555"
     verifier_key: str = ""

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-A decider whose model is still being loaded: a node is there, and answers, while that lasts.
+A decider that loads its model in the background, so that the node responds meanwhile.
 
-The loading runs in a thread; nothing waits for it. The one that has something to decide asks
-`is_ready` first. What goes wrong is kept as `failure`.
+Loading runs in a thread and no call waits for it. Callers check `is_ready` before they decide. An
+error of the loading is kept as `failure`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer,
 from spec_vlm_nav.model.course import RoundHistory
 from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnText
 
-# Read when the model is loaded: they cannot change while that goes on.
+# Settings read while the model is loaded: they cannot change during loading.
 OF_LOADING = (
     "draft_model",
     "gguf",
@@ -45,7 +45,7 @@ OF_LOADING = (
 
 
 class DeferredDecider:
-    """See Decider. Made: the loading has begun."""
+    """See Decider. Construction begins the loading."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class DeferredDecider:
         begun_with = self._settings
         try:
             inner = self._make(begun_with)
-        except Exception as error:  # whatever it is, the node must report it
+        except Exception as error:  # the node must report any failure
             self.failure = error
             return
         with self._lock:
@@ -82,12 +82,12 @@ class DeferredDecider:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the model is there."""
+        """Return whether the model is loaded."""
         return self._inner is not None
 
     @property
     def loading_s(self) -> float:
-        """Return for how long the model has been loaded so far."""
+        """Return the time since loading began, s."""
         return self._clock() - self._began
 
     def open(self, on_link_change: Callable[[LinkState], None]) -> None:  # noqa: A003
@@ -125,7 +125,7 @@ class DeferredDecider:
     def swap_draft(self, folder: str) -> None:
         """See Decider."""
         if self._inner is None:
-            raise ParameterError("the model is still being loaded: ask again when it is there")
+            raise ParameterError("the model is still being loaded: try again when it is ready")
         self._inner.swap_draft(folder)
 
     def link(self) -> LinkReport:

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-Where a model named in a parameter lies, and what kind it is, without loading anything.
+Finds the model that a parameter names, and its kind, without loading it.
 
-A relative name is looked for in the package's share folder, never in the working directory: the
-same parameter must mean the same model wherever a node is started.
+A relative name is looked up in the package's share folder, never in the working directory: a
+parameter must mean the same model wherever the node is started.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
 
 PACKAGE = "spec_vlm_nav"
-LARGE_VOCABULARY = 50_000  # ids: a published Qwen2-VL has 151,936, a small trained one 672
+LARGE_VOCABULARY = 50_000  # ids: a published Qwen2-VL has 151,936, the small trained models 672
 GGUF = ".gguf"
 UNTUNED, TRAINED = "qwen2_vl", "tiny_nav"  # prompt presets
 
 
 def share_folder() -> Path:
-    """Return the package's share folder; of a package that is not installed, its source folder."""
+    """Return the package's share folder, or its source folder if it is not installed."""
     try:
         from ament_index_python.packages import get_package_share_directory, PackageNotFoundError
     except ImportError:
         return _source_folder()
     try:
         return Path(get_package_share_directory(PACKAGE))
-    except (PackageNotFoundError, LookupError, OSError):  # OSError: no ROS is sourced
+    except (PackageNotFoundError, LookupError, OSError):  # OSError: ROS is not sourced
         return _source_folder()
 
 
@@ -52,9 +52,9 @@ def _source_folder() -> Path:
 
 def find_model(name: str) -> str:
     """
-    Return the folder or GGUF file that a parameter names, or the hub id as it is.
+    Return the folder or GGUF file that a parameter names, or the hub id unchanged.
 
-    Raises ParameterError for what is not there, and for a name that could be two things.
+    Raises ParameterError for a missing folder and for an ambiguous name.
     """
     try:
         return _find_model(name, one_line(name))
@@ -82,12 +82,12 @@ def _find_model(name: str, shown: str) -> str:
     if Path(name).is_dir():
         raise ParameterError(
             f"model '{shown}' could be a hub id or the folder {Path(name).resolve()}: give the "
-            "absolute path, or start the node elsewhere"
+            "absolute path, or start the node in another directory"
         )
     if name.split("/")[0] == "default_models":
         raise ParameterError(
-            f"model '{shown}' is not in {share_folder()}: it comes with the whole repository, not "
-            "with the package alone; give an absolute path or a hub id"
+            f"model '{shown}' is not in {share_folder()}: it is part of the whole repository, not "
+            "of the package alone; give an absolute path or a hub id"
         )
     return name
 
@@ -97,13 +97,13 @@ def _may_be_model(path: Path) -> bool:
 
 
 def folder_of(model: str) -> str:
-    """Return the folder that lies around a GGUF file; anything else is its own."""
+    """Return the folder that contains a GGUF file; any other model unchanged."""
     path = Path(model)
     return str(path.parent) if path.suffix == GGUF else model
 
 
 def read_config(folder: str) -> dict[str, Any]:
-    """Return what config.json in a folder says; {} where it cannot be read, or for a hub id."""
+    """Return the content of a folder's config.json; {} if it cannot be read, or for a hub id."""
     try:
         said = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -113,10 +113,10 @@ def read_config(folder: str) -> dict[str, Any]:
 
 def suited_preset(folder: str) -> str:
     """
-    Return the prompt preset for a model whose folder holds no prompt of its own.
+    Return the prompt preset for a model without its own nav_prompt.json.
 
-    By what it is: a model with the vocabulary of a published one has not been trained on the
-    short prompt of the small ones. A hub id is a published model.
+    A model with the large vocabulary of a published one was not trained on the short prompt of the
+    small models. A hub id counts as a published model.
     """
     config = read_config(folder)
     text = config.get("text_config") or {}
@@ -125,7 +125,7 @@ def suited_preset(folder: str) -> str:
 
 
 def check_folder(folder: str, needs_weights: bool = True) -> None:
-    """Raise ParameterError with what a folder lacks, as far as a look at its files tells."""
+    """Raise ParameterError if a folder's file names show that it is not a complete model."""
     try:
         _check_folder(Path(folder), needs_weights)
     except OSError as error:

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""An answer that grows while it is decoded: who hears of it, what ends it, and its record."""
+"""An answer while it is decoded: its callback, its cancellation, and its final record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from specdec.text.streaming import StreamingText
 
 
 class CanceledOrLost(threading.Event):
-    """Set when `cancel` is, or while the monitor says that the link is lost."""
+    """An event that is set when `cancel` is set or while the link is lost."""
 
     def __init__(self, cancel: threading.Event, link: Callable[[], LinkReport]) -> None:
         super().__init__()
@@ -35,20 +35,20 @@ class CanceledOrLost(threading.Event):
         self._link = link
 
     def is_set(self) -> bool:
-        """Whether either is so now."""
+        """Whether either holds now."""
         return self._cancel.is_set() or self._link().state is LinkState.LOST
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for `cancel`; then tell whether either is so."""
+        """Wait for `cancel`; returns whether either holds then."""
         self._cancel.wait(timeout)
         return self.is_set()
 
 
 class GrowingAnswer:
     """
-    An answer that grows, and who hears of it.
+    A growing answer; on_text is called with its text and whether its end is unverified.
 
-    unverified: from now on it is the draft model's word. verified: this many ids came before that.
+    unverified: set it when only the draft model continues. verified: number of ids before that.
     """
 
     def __init__(self, text: StreamingText, on_text: Callable[[str, bool], None]) -> None:
@@ -64,7 +64,7 @@ class GrowingAnswer:
         return self._text.text
 
     def push(self, ids: list[int] | tuple[int, ...]) -> None:
-        """Take more of the answer."""
+        """Append ids."""
         self.ids.extend(ids)
         if not self.unverified:
             self.verified = len(self.ids)
@@ -72,7 +72,7 @@ class GrowingAnswer:
             self._on_text(self.text, self.unverified)
 
     def finish(self) -> None:
-        """Take note that the answer is over."""
+        """End the answer."""
         self._text.finish()
         self._on_text(self.text, self.unverified)
 
@@ -85,9 +85,9 @@ def answer_of(
     prepared_ms: float,
 ) -> ModelAnswer:
     """
-    Turn specdec's AnswerStats into an Answer.
+    Build a ModelAnswer from specdec's AnswerStats.
 
-    Times start `prepared_ms` before generation did.
+    Its times begin `prepared_ms` before the generation.
     """
     return ModelAnswer(
         text=text,

@@ -13,13 +13,10 @@
 # limitations under the License.
 
 """
-Watches the link to the verifier over a connection of its own.
+Monitors the link to the verifier over a separate connection.
 
-So a robot knows at any time whether it has such a link.
-
-Its thread asks for a sign of life a few times a second and connects anew for as long as it takes,
-whatever happens to the network or the verifier. Decoding is not disturbed: the messages are a few
-bytes, and no lock is shared.
+Its thread pings the verifier a few times a second and reconnects for as long as needed. It does not
+disturb decoding: a ping has a few bytes, and no lock is shared.
 """
 
 from __future__ import annotations
@@ -39,18 +36,20 @@ _PINGS_PER_TIMEOUT = 4
 _STEP_S = 0.05
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
-_SMOOTHING = 0.125  # of a new RTT, as TCP does it
+_SMOOTHING = 0.125  # weight of a new RTT in the average, as in TCP
 
 
 class LinkMonitor:
     """
-    UP while something was heard within `timeout_s`; UNKNOWN until then after the start; else LOST.
+    Reports the link as UP if the verifier was heard within `timeout_s`, else as LOST.
 
-    losses: how often it became LOST. connections: how often it connected; more than once means
-    that another connection to the verifier may be dead, too.
+    Before the first message it is UNKNOWN for `timeout_s`.
 
-    `on_change` is called from the monitor's thread with every change of that, at most 0.1 s late;
-    it must not wait.
+    losses: how often it became LOST. connections: how often it connected; after a reconnect, other
+    connections to the verifier may be dead, too.
+
+    on_change: called from the monitor's thread at every change, at most 0.1 s late; it must not
+    block.
     """
 
     def __init__(
@@ -65,8 +64,8 @@ class LinkMonitor:
         """
         Start watching.
 
-        connect_timeout_s: how long one attempt to connect may take before the pause and the next
-        one. key: file of this robot's key, read again at every attempt; None: no encryption.
+        connect_timeout_s: longest duration of one connection attempt; a pause follows.
+        key: file of this robot's key, read again at every attempt; None: no encryption.
         """
         self.timeout_s = timeout_s
         self.losses = 0
@@ -87,7 +86,7 @@ class LinkMonitor:
         self._thread.start()
 
     def report(self) -> LinkReport:
-        """Return what is known now; any thread."""
+        """Return the link's state; may be called from any thread."""
         now, heard_at, rtt_s = self._clock(), self._heard_at, self._rtt_s or 0.0
         since = self._began if heard_at is None else heard_at
         if not self._refused and now - since <= self.timeout_s:
@@ -97,7 +96,7 @@ class LinkMonitor:
         return LinkReport(LinkState.LOST, rtt_s * 1e3, heard_at, self._trouble or silence)
 
     def heard(self) -> None:
-        """Take note of a sign of life that the verifier gave on another connection; any thread."""
+        """Record that the verifier was heard on another connection; from any thread."""
         self._heard_at = self._clock()
 
     def close(self, timeout_s: float = 2.0) -> None:
@@ -115,7 +114,7 @@ class LinkMonitor:
                     self._watch(link)
                 except LinkLost as error:
                     self._trouble = str(error)
-                except SpecdecError as error:  # something answers, but is not a verifier of ours
+                except SpecdecError as error:  # the peer answers but is not a usable verifier
                     self._trouble, self._refused = str(error), True
                 link.reset()
                 pause_s = (
@@ -126,7 +125,7 @@ class LinkMonitor:
                 self._wait(pause_s)
 
     def _watch(self, link: Link) -> None:
-        """Ask and listen until the end. Raises LinkLost, or what else Link raises."""
+        """Ping and listen until closed. Raises LinkLost and the other errors of Link."""
         link.ensure_connected(self._over)
         self.connections += 1
         self._hear()
@@ -167,7 +166,7 @@ class LinkMonitor:
             self._stop.wait(min(rest, _STEP_S))
 
     def _over(self) -> bool:
-        """Whether to end; on the way, tell of a change of state."""
+        """Return whether to end; calls on_change if the state has changed."""
         if self._stop.is_set():
             return True
         state = self.report().state

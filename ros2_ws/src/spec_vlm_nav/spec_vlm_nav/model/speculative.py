@@ -13,13 +13,10 @@
 # limitations under the License.
 
 """
-The real decider.
+The decider by speculative decoding: it drafts on the robot and verifies in the cloud.
 
-It drafts here, has the drafts verified in the cloud, and streams out what is verified.
-
-With `asking` and `link_monitor` the only module of this package that touches models and links.
-What it hands out without a mark was verified by the target; the draft model's word alone is always
-marked.
+With `asking` and `link_monitor` it is the only module of this package that touches models and
+links. Unmarked text was verified by the target; text of the draft model alone is always marked.
 """
 
 from __future__ import annotations
@@ -67,7 +64,7 @@ _OF_LINK = ("verifier", "verifier_key", "connect_timeout_s", "reply_timeout_s")
 
 @dataclass
 class DecodingCounts:
-    """What happened since the decider was made. Written by the deciding thread only."""
+    """Event counts since construction. Only the decision thread writes them."""
 
     answers: int = 0
     unverified_answers: int = 0
@@ -81,9 +78,10 @@ class DecodingCounts:
 
 def energy_figures(meter: Meter, decision: float | None) -> dict[str, object]:
     """
-    Return what sensors report the robot's computer, for people.
+    Return the energy figures of the robot's computer, for diagnostics.
 
-    Joules of the last decision, and power beside the least of any second, which is idle.
+    They are the joules of the last decision, the present power, and the idle power (the lowest
+    second so far).
     """
     if not meter.sensors:
         return {"energy": "no sensor"}
@@ -98,23 +96,22 @@ def energy_figures(meter: Meter, decision: float | None) -> dict[str, object]:
 
 class SpeculativeDecider:
     """
-    specdec's edge decoder against a cloud verifier.
+    Decides with specdec's edge decoder and a cloud verifier.
 
-    With a monitor of the link, and the draft alone where that is wished.
+    It has a link monitor and, with on_link_loss draft_only_slow, decides with the draft alone.
 
-    Everything that a first decision would be late for is done at the start: loading, a forward of
-    each kind.
+    Construction does all slow first-time work: loading, and one forward pass of each kind.
     """
 
     def __init__(self, settings: DecoderSettings) -> None:
         """
-        Load what the edge needs.
+        Load the draft model and its tokenizer.
 
-        Raises specdec's SpecdecError or a NavigationError, one line each.
+        Raises SpecdecError or NavigationError, each with a one-line message.
         """
         spec = fitting_spec(settings, get_method(settings.method).needs_draft_model)
         if settings.verifier_key:
-            read_key(settings.verifier_key)  # one that cannot be used is reported now
+            read_key(settings.verifier_key)  # reports an unusable key now
         torch.set_num_threads(settings.threads)
         self._model: LoadedModel | None = None
         if get_method(settings.method).needs_draft_model:
@@ -122,10 +119,10 @@ class SpeculativeDecider:
         tokenizer = (
             self._model.tokenizer if self._model else load_draft_tokenizer(settings.draft_model)
         )
-        # Replaced as one: `use` may come in the middle of a decision.
+        # Replaced atomically: `use` may be called during a decision.
         grammars = self._model.own_grammars if self._model else grammars_of(tokenizer)
         self._current = (settings, QuestionWriter(spec, tokenizer, grammars))
-        self._current[1].options(settings)  # a grammar that cannot be met is reported now
+        self._current[1].options(settings)  # reports a grammar that does not fit now
         self._counts = DecodingCounts()
         self._monitor: LinkMonitor | None = None
         self._losses_before = 0
@@ -162,17 +159,17 @@ class SpeculativeDecider:
         if old is None:
             raise ParameterError(
                 "no draft model is loaded, because the node was configured with a method that "
-                "needs none: there is nothing to swap"
+                "needs none"
             )
         new = _load(self._current[0], folder)
         if new.vocabulary_fingerprint != old.vocabulary_fingerprint:
             raise ParameterError(
                 f"draft {folder} has another vocabulary than {old.path} "
-                f"({first_difference(new, old)}): the old one stays; "
-                "use one of the target's family"
+                f"({first_difference(new, old)}): the old draft stays; "
+                "use a draft of the target's family"
             )
         self._warm_up(new)
-        self._model = new  # the deciding thread takes it over before its next answer
+        self._model = new  # the decision thread uses it from its next answer on
 
     def open(  # noqa: A003
         self, on_link_change: Callable[[LinkState], None] = lambda state: None
@@ -209,7 +206,7 @@ class SpeculativeDecider:
         """See Decider."""
         monitor, counts = self._monitor, vars(self._counts)
         losses = self._losses_before + (0 if monitor is None else monitor.losses)
-        link = self._link  # may be closed meanwhile
+        link = self._link  # another thread may close it
         malformed = 0 if link is None else link.malformed
         energy = energy_figures(self._meter, self._joules)
         return {**counts, "link_losses": losses, "malformed_messages": malformed, **energy}
@@ -220,7 +217,7 @@ class SpeculativeDecider:
         if tell is None:
             return ()
         ids, verified = tuple(tell.ids), tell.verified
-        # What is not verified has no rounds; those of the decoder may be of the answer before.
+        # Without verified tokens the decoder's rounds may belong to the previous answer.
         rounds = kept[1].stats.rounds if verified and kept is not None else ()
         count, origins = known_so_far(rounds, min(verified, len(ids)), len(ids))
         pieces = pieces_of(asker.tokenizer, ids[:count], ended=False)
@@ -298,12 +295,11 @@ class SpeculativeDecider:
         """
         Return the target's answer.
 
-        Raises DecisionFailed with what there is of it.
+        Raises DecisionFailed with the answer so far.
         """
         decoder = self._edge(s)
         failure: tuple[ErrorCode, str] | None = None
-        # The one that can go on without a link does not wait for it longer than it takes to know that
-        # it is lost.
+        # With draft_only_slow, decoding ends as soon as the link counts as lost.
         patience = cancel if s.on_link_loss != DRAFT_ONLY else CanceledOrLost(cancel, self.link)
         try:
             for chunk in decoder.generate(
@@ -312,10 +308,10 @@ class SpeculativeDecider:
                 if self._monitor is not None:
                     self._monitor.heard()
                 tell.push(chunk)
-        except (ModelError, OptionsError) as error:  # it will not fit the next time either
+        except (ModelError, OptionsError) as error:  # a retry would fail, too
             failure = (ErrorCode.INVALID_INPUT, str(error))
         except SpecdecError as error:
-            # A verifier that refuses us (busy, other version or vocabulary) is as good as none.
+            # A verifier that refuses the robot (busy, other version or vocabulary) counts as lost.
             failure = (ErrorCode.LINK_LOST, str(error))
         if failure is None and decoder.stats.finish == "cancelled":
             failure = (
@@ -335,19 +331,19 @@ class SpeculativeDecider:
 
     def _edge(self, s: DecoderSettings) -> EdgeDecoder:
         """
-        Return the one decoder for all answers of the same kind.
+        Return the decoder for these settings; it is kept over answers.
 
-        It learns what the link and the models take.
+        It learns the times of the link and the models.
         """
         monitor = self._monitor
         if self._link is None:
-            # Not `connect`: a key file that cannot be read now may be there at the next decision.
+            # Not `connect`: a key file that is unreadable now may be readable at the next decision.
             self._link = Link(
                 s.verifier, s.connect_timeout_s, s.reply_timeout_s, key=s.verifier_key or None
             )
         elif monitor is not None and self._connections_seen not in (0, monitor.connections):
-            # A connection from before an outage may look sound and carry nothing for as long as
-            # TCP backs off.
+            # A connection from before an outage may look healthy but carry nothing while TCP backs
+            # off.
             self._link.reset()
         self._connections_seen = 0 if monitor is None else monitor.connections
         kind = (s.method, s.gamma, s.resume_timeout_s)
@@ -370,11 +366,11 @@ class SpeculativeDecider:
         cancel: threading.Event,
     ) -> ModelAnswer:
         """
-        Return the draft model's answer behind what is verified, all of it marked.
+        Continue the verified beginning with the draft model alone; the result is marked.
 
         Raises DecisionFailed.
         """
-        assert self._model is not None, "refused when configured"
+        assert self._model is not None, "fitting_spec refuses this configuration"
         self._counts.decodes_cut += bool(known.prompt_ids)
         started_ms = (time.monotonic() - began) * 1e3
         tell.unverified = True
@@ -419,7 +415,7 @@ class SpeculativeDecider:
         )
 
     def _fitting_asker(self, settings: DecoderSettings) -> QuestionWriter:
-        """Return who asks as these settings say. Raises ParameterError where no node can."""
+        """Return the question writer for these settings. Raises ParameterError if they do not fit."""
         spec = fitting_spec(settings, self._model is not None)
         asker = replace(self._current[1], spec=spec)
         asker.options(settings)
@@ -435,7 +431,7 @@ class SpeculativeDecider:
         """
         Run the draft once on a black picture.
 
-        A model that cannot take a prompt says so now, not on the way.
+        A model that cannot process a prompt fails here, not during a decision.
         """
         asker = self._current[1]
         black = to_jpeg(Image.new("RGB", WARM_UP_SIZE))
@@ -446,7 +442,7 @@ class SpeculativeDecider:
                 session = model.new_session()
                 session.prefill(model.encode(prompt))
                 session.extend([prompt.ids[0]])
-            except ModelError as error:  # a verifier names no paths; here it is the operator's own
+            except ModelError as error:  # unlike the verifier, the robot may name the path
                 raise ModelError(f"{model.path} cannot draft: {error}") from error
 
 
@@ -459,9 +455,10 @@ def _load(settings: DecoderSettings, folder: str) -> LoadedModel:
 
 def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:
     """
-    Return the wording.
+    Return the prompt specification.
 
-    Raises ParameterError where settings ask for what there is no model for, or no wording.
+    Raises ParameterError if the settings need a draft model that is not loaded, or an unsupported
+    answer order.
     """
     if get_method(settings.method).needs_draft_model and not has_draft_model:
         raise ParameterError(

@@ -13,10 +13,10 @@
 # limitations under the License.
 
 """
-The thread in which decisions are made, so that the node hears "stop" while the model thinks.
+The decision thread, so that the node can handle "stop" while the model thinks.
 
-One job at a time; a newer job waits until the canceled one has let go. Results are posted to the
-node's thread as events; the worker itself changes no state of the robot.
+It runs one job at a time; a newer job waits until the canceled one has ended. Results are posted to
+the node's thread as events; the worker itself changes no state of the robot.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer,
 from spec_vlm_nav.model.decider import Decider
 
 RETRY_S = 0.5
-"""How often an open answer is looked at while nothing is heard of the link."""
+"""Interval of trying to verify an open answer while no link change is reported."""
 
 
 @dataclass(frozen=True)
 class ActionFound:
     """
-    The action sentence of a job is complete and verified.
+    The action sentence of a job is complete; it is verified unless `unverified` is set.
 
-    The reasoning before it is in `text`.
+    text: the answer so far, with the reasoning.
     """
 
     job: int
@@ -49,7 +49,7 @@ class ActionFound:
     text: str
     jpeg: bytes
     at: float
-    unverified: bool = False  # the draft model alone says so
+    unverified: bool = False  # only the draft model produced it
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Failed:
 @dataclass(frozen=True)
 class Reconciled:
     """
-    The link is back, and the target has answered the last unverified decision's question.
+    The link is back, and the target has answered the question of the last unverified decision.
 
-    answer: the whole of it. action: what the target says; None where its answer holds none.
+    answer: the target's answer. action: its action; None if it contains none.
     """
 
     job: int
@@ -89,7 +89,7 @@ Event = ActionFound | Answered | Failed | Reconciled
 
 @dataclass(frozen=True)
 class _Ticket:
-    """A job in the queue. over: set when nothing of its instruction is of interest any more."""
+    """A job in the queue. over: set when its instruction is over."""
 
     job: DecisionJob
     cancel: threading.Event
@@ -98,13 +98,12 @@ class _Ticket:
 
 class DecisionWorker:
     """
-    Owns the decider's thread, and opens and closes the decider.
+    Runs the decision thread, and opens and closes the decider.
 
-    `post` is called from that thread with each event.
+    post: called from that thread with each event.
 
-    An answer that the draft model gave alone stays open: as soon as the link is back it is
-    verified, when nothing else is to be done or before the next job is decided. `text`: all of the
-    answer under way so far; any thread may read it.
+    An answer of the draft model alone stays open. Once the link is back, it is verified when the
+    worker is idle or before the next job.
     """
 
     def __init__(
@@ -126,15 +125,15 @@ class DecisionWorker:
         self._thread.start()
 
     def begin(self, job: DecisionJob) -> None:
-        """Decide this job next."""
+        """Queue a job."""
         self._cancel = threading.Event()
         self._jobs.put(_Ticket(job, self._cancel, self._over))
 
     def cancel(self, keep_open: bool = False) -> None:
         """
-        End the job that is under way or waiting, soon.
+        Cancel the job under way or waiting; it ends soon after.
 
-        keep_open: an open answer is verified nevertheless.
+        keep_open: an open answer is still verified.
         """
         self._cancel.set()
         if not keep_open:
@@ -143,9 +142,9 @@ class DecisionWorker:
 
     def close(self, timeout_s: float = 3.0) -> bool:
         """
-        Cancel, wait for the thread to end and the decider to be closed.
+        Cancel, then wait until the thread has closed the decider and ended.
 
-        Return whether both did in time.
+        Returns whether it ended in time.
         """
         self.cancel()
         self._jobs.put(None)
@@ -176,7 +175,7 @@ class DecisionWorker:
         self._decider.close()
 
     def _settle_open(self, next_: _Ticket | None = None) -> None:
-        """Have the open answer verified if there is one, it still matters and there is a link."""
+        """Verify the open answer if there is one, its instruction goes on, and the link is up."""
         if self._open is None:
             return
         ticket, question = self._open
@@ -196,7 +195,7 @@ class DecisionWorker:
         except Exception:  # must not end the thread
             answer = ModelAnswer()
         self._open = None
-        if not ticket.over.is_set():  # what the target has not said counts as refuted
+        if not ticket.over.is_set():  # without an answer of the target the decision counts as refuted
             self._post(Reconciled(ticket.job.number, find_action(answer.text), answer))
 
     def _decide(self, ticket: _Ticket) -> Event:
@@ -217,6 +216,6 @@ class DecisionWorker:
             return Answered(job.number, answer, answer.unverified)
         except DecisionFailed as failure:
             return Failed(job.number, failure.code, str(failure), failure.answer)
-        except Exception as error:  # whatever goes wrong in here must stop the robot, not the thread
+        except Exception as error:  # any error must stop the robot, not the thread
             why = f"{type(error).__name__}: {error}"
             return Failed(job.number, ErrorCode.INTERNAL, why, ModelAnswer())

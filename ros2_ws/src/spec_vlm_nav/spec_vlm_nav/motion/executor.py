@@ -30,7 +30,7 @@ import math
 
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, wrap, ZERO
 
-NO_PROGRESS = "no progress: against something?"
+NO_PROGRESS = "no progress: blocked by an obstacle?"
 
 
 class MotionProgress(enum.Enum):
@@ -267,7 +267,7 @@ class MotionExecutor(Executor):
         if abs(remaining) <= c.linear_tolerance or remaining * distance < 0:
             return self._settle(pose, now)
         if abs(track.aside(pose)) > c.pushed_aside:
-            return self._finish(MotionProgress.BLOCKED, "pushed aside: against something?")
+            return self._finish(MotionProgress.BLOCKED, "pushed aside: blocked by an obstacle?")
         if self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
             return self._finish(MotionProgress.BLOCKED, NO_PROGRESS)
         heading = -wrap(pose.yaw - track.origin.yaw) * c.heading_gain

@@ -354,7 +354,7 @@ class SafetyGate:
         met_something = found.kind is DeviationKind.NONE and self.monitor.is_answered
         self.monitor.blame(found)
         if met_something and self.monitor.lost is None:
-            asked = "" if "against something" in found.reason else ": against something?"
+            asked = "" if "blocked by an obstacle" in found.reason else ": blocked by an obstacle?"
             return Fault(MotionState.BLOCKED, found.reason + asked)
         return fault_of(found)
 

@@ -25,11 +25,11 @@ namespace spec_vlm_nav_nav2
 {
 
 /**
- * @brief A node of a Behavior Tree that has the robot carry out an instruction
+ * @brief A Behavior Tree node that makes the robot carry out an instruction
  *
- * SUCCESS when the model says that it is done, else FAILURE: also when something else canceled the
- * instruction (a stop, another goal), for then it was not carried out. Halting the node cancels the
- * goal; the server acknowledges that after the robot stands.
+ * It returns SUCCESS if the model says that it is done, else FAILURE, also if a stop or another goal
+ * canceled the instruction. Halting the node cancels the goal; the server acknowledges the cancel
+ * after the robot stands.
  */
 class NavigateInstructionAction
   : public nav2_behavior_tree::BtActionNode<spec_vlm_nav_interfaces::action::NavigateInstruction>
@@ -45,7 +45,7 @@ public:
   /**
    * @brief Ports: those of the action's goal and result
    *
-   * error_code_id and error_msg are the names that Nav2 itself writes to.
+   * error_code_id and error_msg are the names that Nav2 itself uses.
    */
   static BT::PortsList providedPorts()
   {
@@ -68,8 +68,8 @@ public:
   BT::NodeStatus on_aborted() override;
   BT::NodeStatus on_cancelled() override;
 
-  // Kilted and later call this when the server does not answer; in earlier releases the base class
-  // has no such function, so it must not say `override`.
+  // Kilted and later call this if the server does not answer. The base class of earlier releases has
+  // no such function, so it must not be marked `override`.
   void on_timeout();
 
 private:

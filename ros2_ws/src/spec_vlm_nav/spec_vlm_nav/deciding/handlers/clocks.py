@@ -32,7 +32,7 @@ GONE = {
     ErrorCode.STALE_CAMERA: NO_FRAMES,
     ErrorCode.STALE_ODOM: "no odometry that can be trusted",
     ErrorCode.LINK_LOST: "the verifier was not heard",
-    ErrorCode.STALE_SENSOR: "the sensor that looks ahead was blind",
+    ErrorCode.STALE_SENSOR: "the collision sensor was blind",
     ErrorCode.NOT_READY: "the robot could not move",
 }
 

@@ -43,7 +43,7 @@ AGAINST = (
 )
 BACK_WITH_MOTION = {  # faults that are over once a motion has reached the base
     ErrorCode.STALE_ODOM: "odometry is back",
-    ErrorCode.STALE_SENSOR: "the sensor that looks ahead is back",
+    ErrorCode.STALE_SENSOR: "the collision sensor is back",
     ErrorCode.NOT_READY: "the robot is ready again",
 }
 UNMOVED = (
