@@ -262,7 +262,7 @@ def main() -> int:
     """Tune, decode, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--point", default="pipesd-humaneval", help="operating point with an acceptance: {tau: ...}")
-    parser.add_argument("--heat", type=float, default=1.0, help="above 1 the draft is less sure than it is accurate (1)")
+    parser.add_argument("--heat", type=float, default=1.0, help="above 1 the draft is less sure than it should be (1)")
     parser.add_argument("--emulated", action="store_true", help="real processes in real time; without --heat")
     parser.add_argument("--trial-tokens", type=int, default=20, help="tokens of each tuner trial (20)")
     parser.add_argument("--texts", type=int, default=8, help="number of texts, each with its own tuning (8)")
