@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the HTTP API costs: tokens a second and the time to the first, through it and with the library used directly.
+"""The cost of the HTTP API: tokens a second and time to the first token, through the API and with the library directly.
 
-A verifier and two servers run as processes on loopback: one whose answers share draft forwards, one whose answers take
-turns. The library runs in this process, as a program that uses it would: with one decoder a client, on one draft model;
-its forwards apart, in turn, and shared. All get the same questions with the same seeds, one way after the other, again
-and again; printed are medians. Clients read server-sent events with Python's own HTTP client, and once each answer as a
-whole: more than that cannot be had by sending parts more cheaply.
+A verifier and two API servers run as processes on loopback: in one the answers share draft forwards, in the other they
+take turns. The library runs in this process, as in a program that uses it: one decoder per client, on one draft model,
+with forwards separate, in turn, and shared. All ways get the same questions with the same seeds, one way after another,
+repeatedly; medians are printed. Clients read server-sent events with Python's own HTTP client. One more way returns
+each answer as a whole: the upper limit of what cheaper streaming could bring.
 
-    python -m benchmarks.api_speed                                   # the pair that is shipped, as quick as it is
-    python -m benchmarks.api_speed --draft-ms 5 --verify-ms 20       # stand-ins for models of a size that is of use
+    python -m benchmarks.api_speed                                   # the shipped pair at its own speed
+    python -m benchmarks.api_speed --draft-ms 5 --verify-ms 20       # as slow as models of a useful size
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ from specnav.supervise.processes import ChildSpec, Supervisor
 WAIT_S = 120.0
 TEMPERATURE = 0.9
 SWITCH_S = 0.0005
-"""As the server has it: with 5 ms, Python's own, threads that answer wait for each other."""
+"""The server's setting: with Python's default of 5 ms, the answering threads wait for each other."""
 
 Ask = Callable[[int, int], tuple[int, float]]
-"""(client, question) -> tokens, and seconds to the first."""
+"""(client, question) -> number of tokens, and seconds to the first."""
 
 
 @dataclass(frozen=True)
 class SpeedRun:
-    """One way, once."""
+    """The result of one run of one way."""
 
     tokens_per_s: float
     first_ms: float
 
 
 def text_of(client: int, question: int) -> str:
-    """Different for all."""
+    """A different text for each client and question."""
     return f"Write a story about number {17 * client + question}."
 
 
 def measured(ask: Ask, clients: int, questions: int) -> SpeedRun:
-    """All clients at once, each with its questions one after another."""
+    """Run all clients at once; each asks its questions one after another."""
     with ThreadPoolExecutor(clients) as pool:
         began = time.perf_counter()
         work = pool.map(lambda client: [ask(client, question) for question in range(questions)], range(clients))
@@ -75,7 +75,7 @@ def measured(ask: Ask, clients: int, questions: int) -> SpeedRun:
 
 
 def library(draft: LoadedModel, address: str, method: str, clients: int, tokens: int) -> Ask:
-    """Decoders in this process."""
+    """Clients that use the library directly: one decoder each, in this process."""
     decoders = [EdgeDecoder(connect(address), draft, method) for _ in range(clients)]
 
     def ask(client: int, question: int) -> tuple[int, float]:
@@ -91,7 +91,7 @@ def library(draft: LoadedModel, address: str, method: str, clients: int, tokens:
 
 
 def api(bind: str, tokens: int, stream: bool = True) -> Ask:
-    """Clients of a server, each with a connection of its own that it keeps."""
+    """Clients of an API server; each keeps its own connection."""
     place = bind.removeprefix("http://")
     connections: dict[int, http.client.HTTPConnection] = {}
 
@@ -120,7 +120,7 @@ def api(bind: str, tokens: int, stream: bool = True) -> Ask:
 
 
 def serve(words: Sequence[str]) -> int:
-    """In a child: one server."""
+    """Run one API server; called in a child process."""
     connect_to, method, answers, together, draft_ms = words
     config = ApiConfig(
         connect_to,
@@ -169,7 +169,7 @@ def compare(arguments: argparse.Namespace, supervisor: Supervisor) -> None:
                 if together:
                     join_forwards(draft, together)
                 run = measured(ask, clients, arguments.questions)
-                if repeat:  # the first is for warming up
+                if repeat:  # the first run is a warm-up
                     runs[name].append(run)
         print(f"{clients:3d} at once {'':19} tokens/s   of the library's   first token, ms")
         base = [run.tokens_per_s for run in runs["library, drafts shared"]]
@@ -181,10 +181,10 @@ def compare(arguments: argparse.Namespace, supervisor: Supervisor) -> None:
 
 
 def main() -> int:
-    """Read the flags."""
+    """Parse the flags and run the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--questions", type=int, default=4, help="of each client")
+    parser.add_argument("--questions", type=int, default=4, help="questions of each client")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--method", default="sd")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m benchmarks.calibrated_bases`: how well motions end on late bases, before and after a calibration.
+"""How precisely motions end on bases that respond late, before and after a calibration.
 
-Each row is a simulated base; its calibration is measured on that base by the procedure itself. Three columns a motion:
-response_watched false (nothing is known of the delay), motion_node's defaults (each motion corrects the delay by what
-it sees), and calibrated. The figures are the largest misses of some runs, of the true pose when the base stands.
+    python -m benchmarks.calibrated_bases [--runs 10]
+
+Each row is a simulated base, calibrated by the real procedure. There are three columns per motion: response_watched
+false (the delay is unknown), motion_node's defaults (each motion corrects its estimate of the delay as it observes the
+base), and calibrated. Each figure is the largest error over several runs, of the true pose once the base stands still.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ MAX_LINEAR = 0.3
 
 @dataclass(frozen=True)
 class TableRow:
-    """A base and the largest misses on it: degrees and centimetres, signed; and the states that motions ended in."""
+    """A base and the largest errors on it, signed, in degrees and centimetres; and the states that motions ended in."""
 
     delay_s: float
     drops_zeros: bool
@@ -40,7 +42,7 @@ class TableRow:
 
 
 def traits(delay_s: float, drops_zeros: bool, scale: float) -> BaseTraits:
-    """A base that begins to move at 0.05 m/s and 0.1 rad/s, late."""
+    """A base that responds late, and only to at least 0.05 m/s or 0.1 rad/s."""
     return BaseTraits(
         delay_s=delay_s,
         drops_zeros=drops_zeros,
@@ -52,7 +54,7 @@ def traits(delay_s: float, drops_zeros: bool, scale: float) -> BaseTraits:
 
 
 def measure(delay_s: float, drops_zeros: bool, scale: float, runs: int) -> TableRow:
-    """Calibrate a base, and carry out both motions in the three ways."""
+    """Calibrate a base, and carry out both motions with each of the three settings."""
     course = calibrate(SimulatedBase(traits(delay_s, drops_zeros, scale)))
     if course.findings is None:
         raise AssertionError(f"not calibrated: {course.fault}")
@@ -88,7 +90,7 @@ def markdown(row: TableRow) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=10, help="of each motion on each base (default: 10)")
+    parser.add_argument("--runs", type=int, default=10, help="runs of each motion on each base (default: 10)")
     runs = max(1, parser.parse_args(arguments).runs)
     print(
         "| delay s | zeros | scale | measured delay | measured scale | 30°: blind | default | calibrated "

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often rounding flips a token of a target on llama.cpp: by drafts of one session, and by sessions beside it.
+"""How often rounding flips a token of a target on llama.cpp: with drafts in one session, and beside other sessions.
 
-`python -m benchmarks.cell_order smollm2 --questions mt_bench.jsonl`
+    python -m benchmarks.cell_order smollm2 --questions mt_bench.jsonl
 
-Each answer is computed three times: token by token, in one pass, and token by token in cells that another session has
-left. The first two are one session alone, and equal. Of the third it counts picks that differ, and their margins.
+Each answer is computed three times: token by token, in one pass, and token by token in cache cells that another session
+has left. The first two use one session alone, and are expected to be equal. For the third, the picks that differ are
+counted, and their margins given.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from specnav.bench.settings import make_config
 
 
 def main() -> None:
-    """Print a line an answer; the last one is about all."""
+    """Print running totals after each answer; the last line covers all answers."""
     parser = argparse.ArgumentParser(prog="benchmarks.cell_order", description=__doc__)
     parser.add_argument("pair")
     parser.add_argument("--questions", nargs="+", required=True)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs a draft step to tell the draft's probability of its token, as confidence triggers need it.
+"""The cost, per draft step, of reporting the draft's probability of its token, which confidence triggers need.
 
     python -m benchmarks.chance_cost [DRAFT ...] [--steps 3000]
 
-DRAFT: a folder or a GGUF file; without any, the shipped text draft. Drafts of 16 tokens with and without chances
-alternate in one process, on one thread, whose processor time is measured: other programs take no part in it. Prints
-medians of a step in microseconds, and the median of the drafts' ratios.
+DRAFT is a folder or a GGUF file; the default is the shipped text draft. Drafts of 16 tokens with and without
+probabilities alternate in one process, on one thread. Its CPU time is measured, so other programs do not count. Prints
+the median time of a step in microseconds, and the median of the drafts' ratios.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ BLOCK = 16
 
 def main() -> int:
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(description="What chances cost a draft step.")
+    parser = argparse.ArgumentParser(description="The cost of probabilities per draft step.")
     parser.add_argument("drafts", nargs="*", default=[SHIPPED], metavar="DRAFT")
-    parser.add_argument("--steps", type=int, default=3000, help="of each kind")
+    parser.add_argument("--steps", type=int, default=3000, help="steps of each kind")
     given = parser.parse_args()
     torch.set_num_threads(1)
     heads = ("without, us", "with, us")
@@ -39,7 +39,7 @@ def main() -> int:
     for name in given.drafts:
         one_thread = GgufOptions(threads=1) if gguf_file(name) else None
         model = load_draft(name, gguf=one_thread)
-        drafter = ChainDrafter(DraftModel(model, GenerationOptions(512)))  # one: where its cache lies is in its times
+        drafter = ChainDrafter(DraftModel(model, GenerationOptions(512)))  # one: its cache's place matters
         drafter.prefill(Prompt(tuple(range(100, 100 + CONTEXT))))
         taken: dict[bool, list[float]] = {False: [], True: []}
         order = [False, True]
@@ -48,7 +48,7 @@ def main() -> int:
                 drafter.tells_chances = told
                 taken[told].append(block_s(drafter, 100 + (2 * block + place) % 500))
             order.reverse()
-        plain, with_chances = taken[False][1:], taken[True][1:]  # the first warms up
+        plain, with_chances = taken[False][1:], taken[True][1:]  # the first is a warm-up
         more = statistics.median(told / bare for bare, told in zip(plain, with_chances, strict=True)) - 1.0
         figures = (statistics.median(one) * 1e6 for one in (plain, with_chances))
         columns = " ".join(f"{figure:12.1f}" for figure in figures)
@@ -57,7 +57,10 @@ def main() -> int:
 
 
 def block_s(drafter: ChainDrafter, first: int) -> float:
-    """The median of the steps of one draft behind a token of its own, up to an EOS; the first step feeds two rows."""
+    """The median time of the steps of one draft after the token `first`, until an EOS, without the first step.
+
+    The first step feeds two rows.
+    """
     taken = []
     for size in range(1, BLOCK + 2):
         began = time.thread_time()

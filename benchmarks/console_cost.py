@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the console costs the robot beside it: decisions and the gate's clock with and without it, its CPU and memory.
+"""What the console costs the robot: decision times and the gate's period with and without it; its CPU and memory.
 
-The real graph (verifier, simulator, robot nodes) on this machine, in turns without a console and with one that a page
-looks at: python -m benchmarks.console_cost --rounds 4 --seconds 60. The page is a stand-in without a browser, a process
-of its own (a browser draws on another machine) that answers pictures and reads nothing else; what it takes of this
-machine is printed beside the console's own. --chromium opens a real one here, whose drawing then counts, too.
-Each round without is compared with the round with that ran beside it: the spread of those differences says how far a
-difference of the medians can be believed. At the end a mission of six steps, started over the page's socket. Run it on
-a quiet machine; figures: docs/figures.md.
+    python -m benchmarks.console_cost --rounds 4 --seconds 60
+
+The real graph (verifier, simulator, robot nodes) runs on this machine, alternately without a console and with one that
+has a page open. The page is a stand-in in a process of its own, without a browser, since a real browser would run on
+another machine; it acknowledges pictures and reads nothing else. Its CPU use is printed next to the console's. With
+--chromium, a real browser runs here, and its drawing counts too. Each round without the console is compared with the
+neighbouring round with it: the spread of these differences shows how reliable the difference of the medians is. At the
+end, a mission of six steps is run, started over the page's socket. Run this on a quiet machine; figures:
+docs/figures.md.
 """
 
 from __future__ import annotations
@@ -57,10 +59,10 @@ steps:
 
 @dataclass
 class ConsoleFigures:
-    """What was seen under one condition.
+    """The measurements under one condition.
 
-    gaps: between velocities while the robot moved, ms; medians: of the decisions of each round, ms;
-    cpu, page_cpu, decider_cpu: of each round, % of a core.
+    gaps: times between velocity messages while the robot moved, ms; medians: the median decision time of each round,
+    ms; cpu, page_cpu, decider_cpu: CPU use in each round, % of a core.
     """
 
     decisions: list[float] = field(default_factory=list)
@@ -73,14 +75,14 @@ class ConsoleFigures:
     load: list[float] = field(default_factory=list)
 
     def jitter(self) -> list[float]:
-        """How far each gap is from the middle one, ms."""
+        """The distance of each gap from the median gap, ms, sorted."""
         middle = statistics.median(self.gaps)
         return sorted(abs(gap - middle) for gap in self.gaps)
 
 
 @contextlib.contextmanager
 def cpu_of(process: int | None, found: list[float]) -> Iterator[None]:
-    """Take note of what a process uses meanwhile, % of a core."""
+    """Record the CPU use of a process in the meantime, % of a core."""
     if process is None:
         yield
         return
@@ -93,7 +95,7 @@ def cpu_of(process: int | None, found: list[float]) -> Iterator[None]:
 
 
 def drive(stack: Stack, seconds: float, found: ConsoleFigures) -> None:
-    """Let the robot work for this long, from room to room: one round."""
+    """One round: let the robot work for this long, and record its figures."""
     before = len(found.decisions)
     with cpu_of(stack.decider.popen.pid, found.decider_cpu):
         wander(stack, seconds, found)
@@ -117,16 +119,16 @@ def wander(stack: Stack, seconds: float, found: ConsoleFigures) -> None:
                 break  # arrived, or gave up
         stack.cancel()
         found.decisions += [m.decision_ms for m in stack.decisions(since) if m.decision_ms > 0]
-        # Of one motion: between two a stop is said, and then nothing.
+        # Only gaps within one motion: between motions come a stop and then silence.
         pairs = itertools.pairwise(stack.probe.heard(CMD_VEL, since))
         found.gaps += [1e3 * (b.at - a.at) for a, b in pairs if speed(a) > 0 and speed(b) > 0 and b.at - a.at < GAP_S]
 
 
 class Socket:
-    """A page without a browser: it draws every picture at once, and gives signs of life.
+    """A page without a browser: it acknowledges every picture at once, and sends heartbeats.
 
-    reads: whether it takes in what it is told; one that only looks leaves words unread, for a browser
-    would read them on another machine.
+    reads: whether it reads the other messages. One that only watches does not, since a browser would read them on
+    another machine.
     """
 
     def __init__(self, url: str, reads: bool = True) -> None:
@@ -141,7 +143,7 @@ class Socket:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def send(self, **message: Any) -> None:
-        """Ask for something."""
+        """Send a message."""
         self._socket.send(json.dumps(message))
 
     def _listen(self) -> None:
@@ -165,7 +167,7 @@ class Socket:
 
 @contextlib.contextmanager
 def page_on(url: str, chromium: bool) -> Iterator[int | None]:
-    """A page looks, in a process of its own; gives the stand-in's."""
+    """A page in a process of its own; yields the process id of a stand-in, None for Chromium."""
     if chromium:
         from tests.graph.browser import Browser
 
@@ -183,7 +185,7 @@ def page_on(url: str, chromium: bool) -> Iterator[int | None]:
 
 
 def start_console(stack: Stack, folder: Path) -> tuple[Process, str]:
-    """A console_node, and its address."""
+    """Start a console_node; returns it and its address."""
     given = {"port": 0, "audit_file": str(folder / "audit.jsonl"), "page_busy_s": 0.0}
     node = stack.start_child(console_spec((), stack.environment, given))
     node.wait_for("ready: ")
@@ -191,7 +193,7 @@ def start_console(stack: Stack, folder: Path) -> tuple[Process, str]:
 
 
 def with_console(stack: Stack, folder: Path, seconds: float, found: ConsoleFigures, chromium: bool) -> None:
-    """A round with the console and a page."""
+    """One round with the console and a page."""
     node, url = start_console(stack, folder)
     try:
         with page_on(url, chromium) as page:
@@ -204,14 +206,14 @@ def with_console(stack: Stack, folder: Path, seconds: float, found: ConsoleFigur
 
 
 def six_steps(stack: Stack, folder: Path) -> str:
-    """Run the mission; returns the result."""
+    """Run the mission; returns the result as text."""
     stack.start_child(mission_spec((), stack.environment, folder / "mission.json")).wait_for("ready")
     node, url = start_console(stack, folder)
     stack.reset()
     page = Socket(url)
     page.send(t="take")
     text = MISSION.replace("INSTRUCTION", stack.instruction)
-    for _ in range(10):  # until the console has heard of mission_node
+    for _ in range(10):  # until the console has discovered mission_node
         time.sleep(1.5)
         page.refused.clear()
         page.send(t="mission", text=text)
@@ -233,12 +235,12 @@ def six_steps(stack: Stack, folder: Path) -> str:
 
 
 def paired(without: list[float], beside: list[float]) -> list[float]:
-    """How far the second of each pair lies over the first, %."""
+    """By how much the second value of each pair exceeds the first, %."""
     return [100 * (b / a - 1) for a, b in zip(without, beside, strict=False)]
 
 
 def spread(values: list[float]) -> str:
-    """The middle of values and their quartiles, in words."""
+    """The median and quartiles of values, and the values, as text."""
     if len(values) < 2:
         return ", ".join(f"{value:+.1f} %" for value in values) or "-"
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -247,7 +249,7 @@ def spread(values: list[float]) -> str:
 
 
 def report(without: ConsoleFigures, beside: ConsoleFigures) -> None:
-    """Print what was measured."""
+    """Print the figures."""
     for name, of, unit in (
         ("decision p50", lambda f: statistics.median(f.decisions), "ms"),
         ("decision p95", lambda f: percentile(f.decisions, 95) or 0.0, "ms"),
@@ -274,12 +276,12 @@ def report(without: ConsoleFigures, beside: ConsoleFigures) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the rounds and the mission, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=4, help="rounds; each runs once without and once with")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of each round")
     parser.add_argument("--chromium", action="store_true", help="a real browser on this machine is the page")
-    parser.add_argument("--no-mission", action="store_true", help="without the mission at the end")
+    parser.add_argument("--no-mission", action="store_true", help="skip the mission at the end")
     parser.add_argument("--page", metavar="URL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.page:
@@ -289,7 +291,7 @@ def main() -> None:
     without, beside = ConsoleFigures(), ConsoleFigures()
     with Stack(folder) as stack:
         stack.make_ready()
-        drive(stack, min(10.0, options.seconds), ConsoleFigures())  # first forwards are slow
+        drive(stack, min(10.0, options.seconds), ConsoleFigures())  # the first forwards are slow
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
             parts = [

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How quickly the console stops the robot and shows it: key to zero velocity, camera to page, first picture, page size.
+"""How fast the console is: from key to zero velocity, from camera to page, to the first picture; and the page's size.
 
-The real graph (verifier, simulator, robot nodes) and a headless Chromium on this machine:
-python -m benchmarks.console_times --stops 50. The figures are in docs/figures.md.
+    python -m benchmarks.console_times --stops 50
+
+Runs the real graph (verifier, simulator, robot nodes) and a headless Chromium on this machine. The figures are in
+docs/figures.md.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tests.graph.browser import Browser, Tab
 
 
 def stop_times(stack: Stack, tab: Tab, count: int) -> tuple[list[float], list[float]]:
-    """Key to the last velocity that is not zero, and what the page says until the robot stood; ms."""
+    """Times from the key to the last non-zero velocity, and to standing as the page reports it; ms."""
     zero, stood = [], []
     while len(zero) < count:
         since = time.monotonic()
@@ -49,7 +51,7 @@ def stop_times(stack: Stack, tab: Tab, count: int) -> tuple[list[float], list[fl
 
 
 def delays(tabs: list[Tab], seconds: float) -> tuple[list[float], float]:
-    """Camera message heard to picture drawn, ms, sampled; pictures a second of one page."""
+    """Sampled times from a camera message to its picture drawn, ms; and pictures per second of the first page."""
     found: list[float] = []
     first, began = tabs[0].run("Number(document.querySelector('#camera').dataset.frames)"), time.monotonic()
     while time.monotonic() - began < seconds:
@@ -60,7 +62,7 @@ def delays(tabs: list[Tab], seconds: float) -> tuple[list[float], float]:
 
 
 def first_pictures(browser: Browser, url: str, count: int = 5) -> list[float]:
-    """Navigation to the first picture drawn, ms, of pages that are opened anew."""
+    """Times from navigation to the first picture drawn, ms, on freshly opened pages."""
     found = []
     for _ in range(count):
         tab = browser.tab("about:blank")
@@ -73,7 +75,7 @@ def first_pictures(browser: Browser, url: str, count: int = 5) -> list[float]:
 
 
 def main() -> None:
-    """See the module."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stops", type=int, default=50, help="how many times to press STOP in mid-motion")
     parser.add_argument("--pictures", type=Path, help="folder for screenshots")

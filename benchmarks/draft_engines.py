@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a draft token takes on each engine that can draft: a Qwen2 of the published 0.5 B's shape with random weights,
-made here, in every number type, each in a process of its own; and llama.cpp's own time, without our layer.
+"""The time of a draft token on each engine that can draft, and the time of llama.cpp itself without our layer.
 
-Numbers decide nothing about speed, so random weights tell what published ones would. Needs `make setup-gguf`, 8 GB of
-memory and as much disk for a while.
+The model is a Qwen2 with the shape of the published 0.5 B one and random weights, made here in every number type. Speed
+does not depend on the weights' values, so random ones serve as well as the published ones. Each engine is measured in a
+process of its own. Needs `make setup-gguf`, 8 GB of memory and, temporarily, as much disk space.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CONTEXT = 113
 
 
 def make_folder(folder: Path) -> None:
-    """A model folder with as many tokens as the published one."""
+    """Make a model folder with as many tokens as the published one."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -62,7 +62,7 @@ def make_folder(folder: Path) -> None:
 
 
 def measure(engine: str, folder: Path, threads: int, seconds: float) -> dict[str, Any]:
-    """In this process: milliseconds of a forward by its rows, and of llama.cpp itself for one row."""
+    """Measure in this process: milliseconds of a forward by its rows, and of llama.cpp itself for one row."""
     import torch
 
     from specdec.models import GgufOptions, load_draft
@@ -81,7 +81,7 @@ def measure(engine: str, folder: Path, threads: int, seconds: float) -> dict[str
 
 
 def own_time(model: Any, budget_s: float) -> float:
-    """Milliseconds of llama.cpp's call alone, one row behind CONTEXT tokens."""
+    """Milliseconds of llama.cpp's call alone, for one row after CONTEXT tokens."""
     decoder = model.runner.decoder
     library, taken = decoder._library, []
 
@@ -115,8 +115,8 @@ def main() -> None:
     """Make the model, measure each engine, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each engine")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="by commas")
+    parser.add_argument("--seconds", type=float, default=6.0, help="time per engine")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="comma-separated")
     parser.add_argument("--measure", nargs=2, metavar=("ENGINE", "FOLDER"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of many sessions at once on one engine, in process: `python -m benchmarks.engine_rounds --engine NAME`.
+"""Time of a round of many sessions at once on one engine, within this process.
 
-Each session sends a draft of γ tokens, some right and some partly wrong; a round ends with the last verdict. Medians of
-the rounds, and one JSON line at the end. Run it once in each environment, one after the other on a quiet machine: what
-counts is the ratio. llamacpp takes a GGUF file, or a folder with one. A quantised target may pick otherwise at a
-near-tie beside other sessions: such a verdict ends a measurement early, and is counted.
+    python -m benchmarks.engine_rounds --engine NAME
+
+Each session sends a draft of γ tokens, some right and some partly wrong; a round ends with the last verdict. Prints the
+median round times, and one JSON line at the end. Run it once in the environment of each engine, one after the other, on
+a quiet machine: the ratios are what matters. llamacpp takes a GGUF file or a folder with one. With other sessions
+beside it, a quantised target may pick another token at a near-tie: such a verdict ends a measurement early and is
+counted.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ CACHE_BYTES = 1 << 30
 
 
 class EngineCloud:
-    """An engine and the last thing it said to each session."""
+    """An engine and its last message to each session."""
 
     def __init__(self, name: str, model: LoadedModel) -> None:
         self.last: dict[SessionKey, Down] = {}
@@ -48,7 +51,7 @@ class EngineCloud:
         self.engine: AnyEngine = _vllm(model, around) if name == "vllm" else _own(model, around)
 
     def work(self) -> None:
-        """Until nothing waits."""
+        """Let the engine work until nothing is waiting."""
         while not self.engine.idle:
             self.engine.work_off()
 
@@ -83,7 +86,7 @@ def rounds_ms(
     options: GenerationOptions,
     gamma: int,
 ) -> list[float]:
-    """Milliseconds of each round of all sessions together. Raises SystemExit where a verdict is not the target's."""
+    """Milliseconds of each round of all sessions together. Raises SystemExit at a wrong verdict (see the module)."""
     keys = [(b"edge", number) for number in range(1, len(prompts) + 1)]
     for key, prompt in zip(keys, prompts, strict=True):
         message = Open(key[1], False, sampling_to_wire(options), list(prompt.ids))
@@ -100,7 +103,7 @@ def rounds_ms(
         drafts = {}
         for key, answer in zip(keys, answers, strict=True):
             ids = answer[at[key] : at[key] + gamma]
-            stays = (number + key[1]) % (gamma + 1)  # from none to all of it
+            stays = (number + key[1]) % (gamma + 1)  # how much of the draft is right: from none to all
             if stays < gamma:
                 ids = [*ids[:stays], (ids[stays] + 1) % 200, *ids[stays + 1 :]]
             drafts[key] = ids, stays
@@ -163,7 +166,7 @@ def main() -> None:
         found[count] = round(statistics.median(times), 2)
         print(
             f"{given.engine} {count:3d} sessions: {found[count]:7.2f} ms a round, median of {len(times)}"
-            + (f", {cloud.flips} verdicts otherwise so far" if cloud.flips else ""),
+            + (f", {cloud.flips} verdicts differed so far" if cloud.flips else ""),
             flush=True,
         )
     print(json.dumps({"engine": given.engine, "temperature": given.temperature, "round_ms": found}))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fleet costs an edge: the same questions to the same verifier, directly and by the directory.
+"""What a fleet costs an edge: the same questions to the same verifier, directly and through the fleet's directory.
 
     python -m benchmarks.fleet_cost [--answers 100] [--method sd] [--out FILE.json]
 
-One replica of the text pair's target on a Ray of its own. Two decoders take turns, one connected to the replica's
-address and one to fleet://, so that whatever else the machine does falls on both alike. Answers are compared.
+One replica of the text pair's target runs in its own Ray cluster. Two decoders take turns, one connected to the
+replica's address and one to fleet://, so that any other load on the machine affects both alike. Answers are compared.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ WARM = 8
 
 
 def main() -> int:
-    """Measure; returns the exit code, 1 where the answers differ."""
+    """Measure; returns the exit code, 1 if any answers differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--answers", type=int, default=100, help="of each of the two")
+    parser.add_argument("--answers", type=int, default=100, help="answers of each of the two")
     parser.add_argument("--method", default="sd")
     parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--out", type=Path, help="figures as JSON")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures")
     given = parser.parse_args()
     draft = load_model(str(DEFAULT_TEXT_DRAFT))
     set_threads(0, draft)

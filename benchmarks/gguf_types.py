@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often each GGUF number type keeps a draft model's top choice: llama.cpp on the file against torch in float32 on
-the folder it is made of, after every token of the documentation's beginning. Needs `make setup-gguf`.
+"""How often each GGUF number type keeps a draft model's top choice.
+
+llama.cpp on the file is compared with torch in float32 on the folder from which the file is made, after every token of
+the beginning of a page of the documentation. Needs `make setup-gguf`.
 
     python -m benchmarks.gguf_types                                    # both shipped drafts, every type
     python -m benchmarks.gguf_types models/my-draft --tokens 400 --types q8_0,q4_0
@@ -25,14 +27,14 @@ ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = [ROOT / "default_models/text-draft", ROOT / "default_models/nav-draft"]
 TYPES = "f32,f16,bf16,q8_0,q5_1,q5_0,q4_1,q4_0"
 CHUNK = 100
-"""Tokens that are read before a model begins anew."""
+"""Number of tokens after which a model starts again with an empty cache."""
 
 
 def main() -> int:
     """Convert, compare, print a table for each folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, default=SHIPPED, metavar="FOLDER", help="(the shipped drafts)")
-    parser.add_argument("--tokens", type=int, default=1500, help="of text, at most (1500)")
+    parser.add_argument("--tokens", type=int, default=1500, help="most tokens of text to read (1500)")
     parser.add_argument("--types", default=TYPES, help="comma-separated (all)")
     flags = parser.parse_args()
     if flags.tokens < 1:
@@ -50,7 +52,7 @@ def main() -> int:
 
 
 def report(folder: Path, types: list[str], most: int) -> None:
-    """One folder's table. Raises SpecdecError, and CalledProcessError where it cannot be converted."""
+    """Print one folder's table. Raises SpecdecError, or CalledProcessError if the folder cannot be converted."""
     model = load_model(folder, device="cpu", dtype="float32")
     text = (ROOT / "docs" / "walk_of_a_token.md").read_text()
     ids = list(model.tokenizer(text, add_special_tokens=False)["input_ids"])[:most]
@@ -67,7 +69,7 @@ def report(folder: Path, types: list[str], most: int) -> None:
 
 
 def top_choices(model: LoadedModel, ids: list[int]) -> torch.Tensor:
-    """What the model holds likeliest after each token, int64 [len(ids)]."""
+    """The model's likeliest next token after each token, int64 [len(ids)]."""
     session, found = model.new_session(), []
     for place in range(0, len(ids), CHUNK):
         chunk = ids[place : place + CHUNK]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hints cost: verify forwards of a chain with and without them, one after the other, on one engine.
+"""The cost of hints: verify forwards of a chain with and without them, alternating on one engine.
 
     python -m benchmarks.hint_cost default_models/nav-target [--exit-layers 1,3,5] [--temperature 0.8] [--verify-ms 30]
 
-Prints medians. Hints are made, queued and encoded as a server does; only the socket is left out.
+Prints medians. Hints are made, queued and encoded as in a server; only the socket is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WITHOUT, WITH = 1, 2
 
 def main() -> int:
     """Measure and print one line."""
-    parser = argparse.ArgumentParser(description="What hints cost a verify forward.")
+    parser = argparse.ArgumentParser(description="The cost of hints per verify forward.")
     parser.add_argument("model")
     parser.add_argument("--exits", default="")
     parser.add_argument("--exit-layers", default="auto")
@@ -82,7 +82,7 @@ def main() -> int:
             engine.work_off()
         for number in range(1, 7):
             for session in (WITHOUT, WITH):
-                # What the target will say, with one wrong token of its own.
+                # The target's coming tokens, with one wrong token of its own.
                 ids = [answer[(bases[session] + place) % len(answer)] for place in range(given.gamma)]
                 ids[(seed + number) % given.gamma] = answer[(seed + 3 * number) % len(answer)]
                 draft = DraftUp(session, number, bases[session], ids, None, epochs[session])

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often a pre-draft could be there when the verdict comes: what `fsd` can gain with a target, exits and a draft.
+"""How often a pre-draft could be ready when the verdict comes: the possible gain of `fsd` with given models and exits.
 
     python benchmarks/hint_hits.py TARGET EXITS DRAFT ANSWERS.jsonl [--gamma 4] [--count 8] [--tokens 48]
 
 ANSWERS.jsonl: greedy answers of the target, as `specnav.recipes.drafts.measure --answers` keeps them. Each round is
-gone through on known words: the draft's chain, the verdict, and the hint of every exit (accepted count and next token).
-A round hits at k exits where one of the first k gave the verdict. Nothing is timed: a hint that comes too late to be
-drafted on counts as well. Then the paper's latency formula gives `fsd` over `sd` at its operating points.
+replayed on the known answer: the draft's chain, the verdict, and the hint of every exit (accepted count and next
+token). A round is a hit at k exits if one of the first k hints equals the verdict. Nothing is timed, so a hint that
+would come too late for drafting counts as well. The paper's latency formula then gives the gain of `fsd` over `sd` at
+the paper's operating points.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import load_samples
 
 POINTS = {"rtx-vicuna7b": (25.5, 442.0, 42.0), "jetson-vicuna7b": (83.5, 497.0, 95.0)}
-"""Of config/points: milliseconds of a draft forward, of a verify forward, and of one way of the link."""
+"""From config/points: milliseconds of a draft forward, of a verify forward, and of one way over the link."""
 SYNC_MS = 1.0
 
 
@@ -42,7 +43,7 @@ def main() -> int:
         parser.add_argument(name)
     parser.add_argument("answers", nargs="+", type=Path)
     parser.add_argument("--gamma", type=int, default=4)
-    parser.add_argument("--count", type=int, default=8, help="answers of each file")
+    parser.add_argument("--count", type=int, default=8, help="answers to read from each file")
     parser.add_argument("--tokens", type=int, default=48)
     asked = parser.parse_args()
     try:
@@ -72,7 +73,7 @@ def measure(asked: argparse.Namespace) -> int:
             rows = cursor.rows(answer[:at], chain, seen.__setitem__)
             verdict = judged(chain, rows.argmax(-1))
             gained = min(verdict[0] + 1, len(answer) - at)
-            if at:  # in the first round a row is the prompt's, which was not observed
+            if at:  # in the first round one row belongs to the prompt, which was not observed
                 hit = False
                 for layer in exits.layers:
                     right = judged(chain, exits.logits(layer, seen[layer][-len(rows) :]).argmax(-1)) == verdict
@@ -95,7 +96,7 @@ def measure(asked: argparse.Namespace) -> int:
 
 
 def judged(chain: tuple[int, ...], picks: Tensor) -> tuple[int, int]:
-    """(accepted tokens of the chain, the next token), from what is picked behind each."""
+    """(accepted tokens of the chain, the next token), given the picks after each token."""
     said = picks.tolist()
     right = next((i for i, token in enumerate(chain) if token != said[i]), len(chain))
     return right, said[right]

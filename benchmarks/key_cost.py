@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keys cost: one round's messages there and back over loopback, plain and encrypted in turn; medians in µs.
+"""The cost of keys: the round trip of one round's messages over loopback, alternately plain and encrypted.
 
     python -m benchmarks.key_cost [--rounds 4000]
 
-The cloud's end is a process of its own that takes messages as the verifier does (through the door where there are keys)
-and answers each at once, so that nothing but the way is measured. With a real round trip and real forwards the same
-microseconds come on top.
+Prints medians in µs. The cloud's end is a process of its own that receives messages as the verifier does (through the
+authenticator if there are keys) and answers each at once, so that only the transport is measured. With a real round
+trip and real forwards, the same microseconds are added.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def cloud(ring: Path, ready: Connection) -> None:
 
 
 def edge(address: str, key: Path | None) -> zmq.Socket:
-    """A connected edge."""
+    """The socket of a connected edge."""
     socket = zmq.Context.instance().socket(zmq.DEALER)
     socket.linger = 0
     if key is not None:
@@ -82,7 +82,7 @@ def edge(address: str, key: Path | None) -> zmq.Socket:
 
 
 def block(socket: zmq.Socket, message: bytes, rounds: int) -> list[float]:
-    """How long each of some rounds took, µs."""
+    """The duration of each of several rounds, µs."""
     times = []
     for _ in range(rounds):
         began = time.perf_counter()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Near-ties on real logits: a target's answers again in another number type, one token a pass and all in one pass.
+"""Near-ties on real logits: a target's answers recomputed in another number type, token by token and in one pass.
 
     python benchmarks/near_ties.py MODEL ANSWERS.jsonl --dtype bfloat16 [--count 200] [--tokens 32]
 
-ANSWERS.jsonl: texts as `specnav train draft` keeps them (texts.jsonl, held-out.jsonl). A *flip* is a place where both
-ways pick different tokens; its margin is how far apart these are one token a pass, and noise is by how much a place's
-logits differ between both ways. A margin above twice the noise of its answer is an error. The exit code is 1 if there
-is one.
+ANSWERS.jsonl: texts as `specnav train draft` keeps them (texts.jsonl, held-out.jsonl). A *flip* is a position at which
+the two ways pick different tokens. Its margin is the difference between the logits of these two tokens when computed
+token by token; the noise is the difference of a position's logits between the two ways. A margin above twice the noise
+of its answer is an error. The exit code is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
 
 @torch.inference_mode()
 def measure(path: str, answers: Path, dtype: str, count: int, tokens: int) -> int:
-    """1 if there is an error, else 0."""
+    """Compare and print; returns 1 if there is an error, else 0."""
     exact, model = load_model(path, dtype="float32"), load_model(path, dtype=dtype)
     flips: list[float] = []
     close = errors = places = other = 0
@@ -70,7 +70,7 @@ def measure(path: str, answers: Path, dtype: str, count: int, tokens: int) -> in
         other, places = other + len(differs), places + len(ids)
         noises.append(noise)
     print(f"{len(noises)} answers, {places} tokens in {dtype}; noise of an answer {max(noises):.3f} at most")
-    print(f"one token a pass against all in one: {len(flips)} flips, {close} close picks, {errors} errors; "
+    print(f"token by token against one pass: {len(flips)} flips, {close} close picks, {errors} errors; "
           f"margins {', '.join(f'{flip:.3f}' for flip in sorted(flips)[-5:]) or 'none'} (the largest)")  # fmt: skip
     print(f"against float32: {other} tokens differ; float32 margins up to {max(margins, default=0.0):.3f}")
     return int(errors > 0)

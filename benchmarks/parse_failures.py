@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many answers have no action, of a model that knows nothing: the robot's grammar against random weights.
+"""How many answers of a model with random weights contain no action: a test of the robot's grammar.
 
     python -m benchmarks.parse_failures [--answers 2000] [--tokens 64] [--model default_models/nav-target]
 
-The model has the config and the tokenizer of the folder and random weights; every answer is sampled at temperature 1,
-on a picture of noise, half of them with the action first. Prints how many answers have no action, with the grammar and,
-of a tenth of them, without. Ends with 1 where one with the grammar has none.
+The model has the folder's config and tokenizer, and random weights. Every answer is sampled at temperature 1 on a
+picture of noise, half of the answers with the action first. Prints how many answers contain no action with the grammar,
+and, for a tenth of them, without it. The exit code is 1 if an answer with the grammar contains none.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from specdec.options import GenerationOptions
 
 TARGET = Path(__file__).resolve().parents[1] / "default_models" / "nav-target"
 EVERY = 100
-"""Answers between two lines of progress."""
+"""Number of answers between two progress lines."""
 
 
 def main() -> int:
     """Ask, count, and print."""
-    parser = argparse.ArgumentParser(description="How many answers of random weights have no action.")
+    parser = argparse.ArgumentParser(description="How many answers of random weights contain no action.")
     parser.add_argument("--answers", type=int, default=2000)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--model", default=str(TARGET))
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def randomise(model: LoadedModel) -> None:
-    """Every matrix becomes noise, as large as it was; all rows of the vocabulary are as likely as any."""
+    """Replace every matrix by noise of the same deviation, so that all rows of the vocabulary are equally likely."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.network.parameters():
@@ -77,7 +77,7 @@ def randomise(model: LoadedModel) -> None:
 
 
 def answer(model: LoadedModel, seed: int, tokens: int, grammar: str) -> str:
-    """What the model says to a picture of noise, sampled."""
+    """The model's sampled answer to a picture of noise."""
     pixels = np.random.default_rng(seed).integers(0, 256, (112, 140, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")

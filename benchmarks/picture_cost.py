@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a prompt of eight frames costs a decision: with all of it sent and seen anew, and with what is known kept.
+"""What a prompt of eight frames adds to a decision: with all frames sent and encoded again, and with known ones kept.
 
     python -m benchmarks.picture_cost [--decisions 16] [--presets navila,navila_frames_last]
 
-A verifier and an edge in this process decide the frames of a recorded walk; each answer is compared with the target's
-own. Prints medians over the decisions whose history is full. Times are those of a prompt alone: edge and verifier share
-the cores, and each has its own vision tower.
+A verifier and an edge in this process decide on the frames of a recorded walk; each answer is compared with the
+target's own. Prints medians over the decisions with a full history. Times cover the prompt only; edge and verifier
+share the cores, and each has its own vision tower.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WORDS = "walk to the red ball and stop in front of it"
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one decision; times in milliseconds. edge_tokens: of its prompt that the edge fed to its model."""
+    """The figures of one decision; times in milliseconds. edge_tokens: prompt tokens that the edge fed to its model."""
 
     bytes_up: float
     edge_vision_ms: float
@@ -61,11 +61,11 @@ class Cost:
 
 def main() -> int:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description="What a prompt of eight frames costs a decision.")
+    parser = argparse.ArgumentParser(description="What a prompt of eight frames adds to a decision.")
     parser.add_argument("--target", default=str(DEFAULT_TARGET))
     parser.add_argument("--draft", default=str(DEFAULT_DRAFT))
-    parser.add_argument("--bag", type=Path, default=BAG, help="frames to decide")
-    parser.add_argument("--size", default="224x140", help="of a frame, pixels")
+    parser.add_argument("--bag", type=Path, default=BAG, help="number of frames to decide on")
+    parser.add_argument("--size", default="224x140", help="frame size in pixels")
     parser.add_argument("--decisions", type=int, default=16, help="with a full history")
     parser.add_argument("--presets", default="navila,navila_frames_last")
     given = parser.parse_args()
@@ -87,7 +87,7 @@ def main() -> int:
             after = decide(target, draft, prompts, first, keep=True)
             show(f"{name}: nothing kept", before)
             show(f"{name}: kept on both sides", after)
-            show("  of what it was", [ratio(before, after)], digits=2)
+            show("  kept / not kept", [ratio(before, after)], digits=2)
     except (SpecdecError, NavigationError, EvaluationError, ValueError) as error:
         print(f"picture_cost: error: {error}", file=sys.stderr)
         return 1
@@ -95,7 +95,7 @@ def main() -> int:
 
 
 def read_frames(bag: Path, width: int, height: int) -> Iterator[bytes]:
-    """The bag's frames as the robot sends them, in order."""
+    """The bag's frames in order, as the robot sends them."""
     opened = open_bag(bag)
     topic = choose_image_topic(opened, None)
     for _, picture in pictures(opened, Types({}), topic, range(topic.count)):
@@ -104,7 +104,7 @@ def read_frames(bag: Path, width: int, height: int) -> Iterator[bytes]:
 
 
 def ask(spec: PromptSpec, model: LoadedModel, frames: Sequence[bytes]) -> Iterator[Prompt]:
-    """The prompt of each decision: the frames before, and a new one."""
+    """The prompt of each decision: the earlier frames and a new one."""
     for number, frame in enumerate(frames):
         shown = choose_frames(spec, frames[:number], frame, black_like(frame))
         yield build_prompt(spec, model.tokenizer, WORDS, shown)
@@ -113,7 +113,7 @@ def ask(spec: PromptSpec, model: LoadedModel, frames: Sequence[bytes]) -> Iterat
 def decide(
     target: LoadedModel, draft: LoadedModel, prompts: Sequence[Prompt], first: int, keep: bool
 ) -> list[Cost]:
-    """What the decisions from `first` on cost. Raises SpecdecError where an answer is not the target's own."""
+    """The figures of the decisions from `first` on. Raises SpecdecError if an answer is not the target's own."""
     config = ServerConfig(target.path, "tcp://127.0.0.1:0", max_kept_pictures_mb=16 if keep else 0)
     make_engine = own_engine(config.policy, Models(target), shared_bytes=SHARED_BYTES if keep else 0)
     server = Server(config, target, EventLog(StringIO()), make_engine)
@@ -149,12 +149,12 @@ def decide(
 
 
 def ratio(before: Sequence[Cost], after: Sequence[Cost]) -> Cost:
-    """The medians after, as parts of those before."""
+    """Each median of `after` as a fraction of that of `before`."""
     return Cost(*(median(after, name) / median(before, name) for name in Cost.__annotations__))
 
 
 def median(costs: Sequence[Cost], name: str) -> float:
-    """Of one figure."""
+    """The median of one figure."""
     return statistics.median(getattr(cost, name) for cost in costs)
 
 

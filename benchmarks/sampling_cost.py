@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to pick tokens at a temperature from rows as wide as a large vocabulary.
+"""The cost of sampling tokens at a temperature from rows as wide as a large vocabulary.
 
     python -m benchmarks.sampling_cost [--rows 33] [--vocab 152064]
 
-Prints milliseconds of one core's work for all rows together, the least of three, by options and by kind of logits.
+Prints the milliseconds that one core takes for all rows together, the least of three runs, by options and by kind of
+logits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CASES = {
 
 def main() -> int:
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(description="What it costs to pick tokens.")
+    parser = argparse.ArgumentParser(description="The cost of sampling tokens.")
     parser.add_argument("--rows", type=int, default=33)
     parser.add_argument("--vocab", type=int, default=152_064)
     given = parser.parse_args()
@@ -49,7 +50,7 @@ def main() -> int:
 
 
 def taken_ms(chooser: Chooser, logits: torch.Tensor) -> float:
-    """The least of three."""
+    """The least time of three runs."""
     taken = []
     for _ in range(3):
         began = time.process_time()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calibrations and motions of a simulated base in simulated time, with the robot's real code; no ROS.
+"""Calibrations and motions of a simulated base in simulated time, with the robot's real code and without ROS.
 
-Ticks and odometry come at 30 Hz with phases of their own, drawn from a seed.
+Ticks and odometry messages come at 30 Hz, each with its own phase, drawn from a seed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SimulatedBase:
 
 
 def reading_of(message: OdometryMessage) -> OdometryReading:
-    """The odometry message as the robot's code knows it."""
+    """The odometry message as the robot's code receives it."""
     pose = Pose(message.pose.x, message.pose.y, message.pose.yaw)
     return OdometryReading(pose, message.stamp, message.frame, message.base_frame)
 
@@ -65,7 +65,7 @@ def reading_of(message: OdometryMessage) -> OdometryReading:
 def calibrate(
     world: SimulatedBase, config: CalibrateConfig | None = None, style: str = "epsilon"
 ) -> CalibrationRun:
-    """Carry out a whole calibration; every step is allowed at once."""
+    """Carry out a whole calibration; every step is approved at once."""
     course = CalibrationRun(replace(config or CalibrateConfig(), stop_style=style))
     stops = {
         name: TwistStops(stop_config({**DEFAULTS, "stop_style": name})) for name in ("zero", "epsilon", style)
@@ -87,7 +87,7 @@ def calibrate(
 
 @dataclass(frozen=True)
 class MotionOutcome:
-    """How a motion ended: state in words, metres and radians by which the base itself missed the goal."""
+    """How a motion ended: its state, and the metres and radians by which the base itself missed the goal."""
 
     state: str
     reason: str
@@ -96,7 +96,7 @@ class MotionOutcome:
 
 
 def carry_out(world: SimulatedBase, motion: Motion, values: Mapping[str, Value]) -> MotionOutcome:
-    """One motion by MotionCore with motion_node's parameters, from a base that stands, until it stands again."""
+    """Carry out one motion with MotionCore and motion_node's parameters, from standstill to standstill."""
     given = {**DEFAULTS, **values, **UNWATCHED}
     core, stops = MotionCore(executor_config(given), safety_config(given)), TwistStops(stop_config(given))
     origin, sent_at, ended_at = world.base.pose, math.inf, math.inf

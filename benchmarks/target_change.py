@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A target that is fine-tuned under its draft, over a running edge: tau before, after, and as the draft learns.
+"""A target that is replaced by a fine-tuned one while an edge runs: tau before, after, and as the draft learns.
 
     python -m benchmarks.target_change --questions FILE.jsonl ... [--pair text|smollm2] [--keep DIR]
 
 The pair's target is fine-tuned with a LoRA (rank 8 in every linear layer) on the functions of the package `specdec`,
-asked for by the first lines of their docstrings. This process is the edge; the verifier is another, on loopback. After
-16 answers it is killed in the middle of one, and one with the fine-tuned target is started in its place. The edge goes
-on, and keeps a log of verdicts. After each of `--answers` a third process learns from that log (`specnav train draft
---verdict-log`), beside the edge, which takes the new draft over between two answers. tau is that of chains (`sd`) at
-gamma 4, greedy. Forwards of the target are paced, which changes no tau. Every fifth question is only measured on,
-without a link. Every answer is compared with that of its target alone. `--keep DIR` keeps the fine-tuned target and
-what both targets say alone, so that a second run, with another draft say, need not work them out again.
+each requested by the first line of its docstring. This process is the edge; the verifier is another process, on
+loopback. After 16 answers it is killed in the middle of one, and a verifier with the fine-tuned target is started in
+its place. The edge continues, and keeps a log of verdicts. After each number of answers in `--answers`, a third process
+trains the draft on that log (`specnav train draft --verdict-log`) beside the edge, which switches to the new draft
+between two answers. tau is that of greedy chains (`sd`) at gamma 4. Forwards of the target are paced, which does not
+change tau. Every fifth question is held out: it is only used to measure tau, without a link. Every answer is compared
+with that of its target alone. `--keep DIR` keeps the fine-tuned target and both targets' own answers, so that a second
+run, for example with another draft, can reuse them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ CODE = ROOT / "specdec"
 GAMMA = 4
 HELD_OUT = 5
 BEFORE, WINDOW = 16, 32
-"""Answers of the first target; about so many of the second make a row of the table."""
+"""Number of answers from the first target; a row of the table has about as many from the second."""
 VERIFY_MS = 60.0
 PATIENCE_S = 600.0
 RANK, LORA_LR, LORA_BATCH, MOST_IDS = 8, 1e-3, 4, 128
@@ -61,8 +62,9 @@ Answers = list[tuple[Prompt, list[int]]]
 
 @dataclass(frozen=True)
 class Size:
-    """What a pair's size calls for. tokens: of an answer. questions: of each file. answers: of the new target; the
-    draft learns after these. half: learn in bfloat16. learning: how, in the words of `specnav train draft`.
+    """Settings for the size of a pair. tokens: length of an answer. questions: number from each file. answers: numbers
+    of answers of the new target after which the draft learns. half: train in bfloat16. learning: flags of `specnav
+    train draft`.
     """
 
     tokens: int
@@ -74,7 +76,7 @@ class Size:
 
 SIZES = {
     "text": Size(48, 80, "16,64,160", False, ("--minutes", "1", "--lr", "5e-4")),
-    # So many updates take a minute of a core with AMX. The head over 49,152 tokens would take longer than the layers.
+    # This many updates take a minute on a core with AMX. The head over 49,152 tokens would take longer than the layers.
     "smollm2": Size(32, 30, "16,64", True, (
         "--steps", "150", "--lr", "1e-3", "--batch", "5", "--length", "256", "--new-tokens", "32", "--tokens", "4096",
     )),
@@ -82,7 +84,7 @@ SIZES = {
 
 
 class Lora(nn.Module):
-    """A linear layer with a low-rank term, which begins as nothing."""
+    """A linear layer with a low-rank term, which is zero at first."""
 
     def __init__(self, inner: nn.Linear) -> None:
         super().__init__()
@@ -101,7 +103,7 @@ class Lora(nn.Module):
 
 
 def fine_tune(target: str, steps: int, half: bool, folder: Path) -> float:
-    """Save a fine-tuned target; returns its last loss on what it learnt. half: work it out in bfloat16."""
+    """Fine-tune a target and save it; returns its last training loss. half: train in bfloat16."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.manual_seed(0)
@@ -144,7 +146,7 @@ def functions(file: Path) -> list[tuple[str, str]]:
 
 
 def batch_of(tokenizer: Any, rows: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor]:
-    """Ids and labels int64 [rows, longest]: only the answers are learnt."""
+    """Ids and labels, int64 [rows, longest]; only the answers have labels."""
     made = []
     for question, text in rows:
         prompt = list(chat_prompt(tokenizer, question).ids)
@@ -158,7 +160,7 @@ def batch_of(tokenizer: Any, rows: Sequence[tuple[str, str]]) -> tuple[Tensor, T
 
 @dataclass(frozen=True)
 class Alone:
-    """A target without a link; what it says is kept in a folder, one file an answer."""
+    """A target without a link; its answers are kept in a folder, one file each."""
 
     model: LoadedModel
     tokens: int
@@ -179,13 +181,13 @@ class Alone:
 
 
 def rounds_of(draft: LoadedModel, prompt: Prompt, answer: Sequence[int], tokens: int) -> list[tuple[int, int]]:
-    """The rounds of `sd` behind this answer: tokens drafted and accepted. An answer of less than `tokens` ends with an
-    EOS.
+    """The rounds in which `sd` would give this answer: tokens drafted and accepted. An answer shorter than `tokens`
+    ends with an EOS.
     """
     drafter = ChainDrafter(DraftModel(draft, GenerationOptions(tokens)))
     drafter.prefill(prompt)
     answer = answer if len(answer) == tokens else [*answer, min(draft.eos_token_ids)]
-    rounds, base = [], 1  # the prompt's own row says the first token
+    rounds, base = [], 1  # the prompt's own row gives the first token
     while base < len(answer):
         drafted = drafter.chain(answer[:base], min(GAMMA, len(answer) - base)).draft.ids
         pairs = list(zip(drafted, answer[base:], strict=False))
@@ -196,18 +198,18 @@ def rounds_of(draft: LoadedModel, prompt: Prompt, answer: Sequence[int], tokens:
 
 
 def tau(draft: LoadedModel, answers: Answers, tokens: int) -> float:
-    """Tokens a round, the target's own included; without a link."""
+    """Mean tokens per round without a link, the target's own token included."""
     return mean_tau([one for prompt, answer in answers for one in rounds_of(draft, prompt, answer, tokens)])
 
 
 def mean_tau(rounds: Sequence[tuple[int, int]]) -> float:
-    """rounds: tokens drafted and accepted."""
+    """tau of these rounds, each given by its tokens drafted and accepted."""
     return 1.0 + sum(accepted for _, accepted in rounds) / len(rounds)
 
 
 @dataclass(frozen=True)
 class Answered:
-    """One answer over the link. draft: what the edge drafted with."""
+    """One answer over the link. draft: the draft that the edge used."""
 
     prompt: Prompt
     ids: list[int]
@@ -217,9 +219,10 @@ class Answered:
 
 @dataclass
 class RunningEdge:
-    """An edge that goes on while its verifier's target changes and its draft learns.
+    """An edge that keeps running while its verifier's target changes and its draft learns.
 
-    drafts: by their names, the one that drafts among them. answered: of the second target. learner: while one learns.
+    drafts: all drafts by name, the current one included. answered: answers of the second target. learner: the process
+    that trains, if one is running.
     """
 
     size: Size
@@ -238,8 +241,8 @@ class RunningEdge:
         return Answered(prompt, ids, rounds, self.drafting)
 
     def change_target(self, prompt: Prompt, first: Child, second: ChildSpec) -> tuple[list[int], float, float]:
-        """Kill the verifier in the middle of an answer and start the other one. Returns what was given of the answer,
-        and the seconds from the kill until the other verifier was ready, and until the edge had noticed.
+        """Kill the verifier in the middle of an answer and start the other one. Returns the part of the answer that was
+        given, and the seconds from the kill until the other verifier was ready and until the edge had noticed.
         """
         ids: list[int] = []
         killed_s = 0.0
@@ -264,8 +267,8 @@ class RunningEdge:
         return GenerationOptions(self.size.tokens)
 
     def go_on(self, prompts: Sequence[Prompt], learn_after: Sequence[int]) -> None:
-        """Answer these, learn after so many answers, and end a window of answers behind the last draft that learnt. A
-        learner is waited for only where the questions would run out.
+        """Answer these questions, train the draft after each of the given numbers of answers, and stop one window of
+        answers after the last trained draft. Waits for a training process only if the questions would run out.
         """
         waiting, took_over = list(learn_after), 0
         for prompt in prompts:
@@ -281,7 +284,7 @@ class RunningEdge:
                 self._learn(count)
             if not waiting and self.learner is None and count >= took_over + WINDOW:
                 return
-        raise AssertionError("the questions ended before the draft had learnt: give more of them")
+        raise AssertionError("the questions ran out before the draft was trained: give more of them")
 
     def _learn(self, count: int) -> None:
         out = self.folder / f"learnt from {count}"
@@ -292,7 +295,7 @@ class RunningEdge:
         self.learner = self.supervisor.start(ChildSpec(out.name, [str(word) for word in argv], cwd=ROOT))
 
     def _take_over(self, learner: Child) -> None:
-        """Draft with what was learnt."""
+        """Switch to the draft that was trained."""
         assert learner.process.returncode == 0, learner.log.read_text()
         self.drafting, self.learner = learner.name, None
         self.drafts[self.drafting] = load_draft(self.folder / self.drafting)
@@ -300,7 +303,7 @@ class RunningEdge:
         self.supervisor.stop(self.drafting)
 
     def table(self) -> list[str]:
-        """tau by answers since the change, beside what the shipped draft would have had in the same answers."""
+        """tau by answers since the change, next to that of the shipped draft on the same answers."""
         lines = ["| answers | draft | tau over the edge | the shipped draft's |", "|---|---|---|---|"]
         done = 0
         for name, group in itertools.groupby(self.answered, lambda one: one.draft):
@@ -316,15 +319,15 @@ class RunningEdge:
 
 
 def main() -> int:
-    """Fine-tune, answer, change the target, learn, print the tables."""
+    """Fine-tune, answer, change the target, train the draft, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--questions", nargs="+", type=Path, required=True, help="JSON lines with `turns`")
     parser.add_argument("--pair", choices=list(SIZES), default="text")
-    parser.add_argument("--draft", help="a draft's folder in place of the pair's")
-    parser.add_argument("--limit", type=int, help="questions of each file; by default by the pair's size")
-    parser.add_argument("--answers", help="of the new target, like 16,64: the draft learns after these")
+    parser.add_argument("--draft", help="folder of a draft to use instead of the pair's")
+    parser.add_argument("--limit", type=int, help="questions from each file; the default depends on the pair")
+    parser.add_argument("--answers", help="answers of the new target after which the draft learns, like 16,64")
     parser.add_argument("--lora-steps", type=int, default=80)
-    parser.add_argument("--keep", type=Path, help="folder for what a second run need not work out again")
+    parser.add_argument("--keep", type=Path, help="folder for results that a second run can reuse")
     given = parser.parse_args()
     torch.set_num_threads(1)
     pair, size = pair_named(given.pair), SIZES[given.pair]
@@ -358,7 +361,7 @@ def main() -> int:
         edge = RunningEdge(size, folder, supervisor, decoder, {"shipped": draft})
         earlier = [edge.ask(prompt) for prompt in traffic[:BEFORE]]
         broken, ready_s, noticed_s = edge.change_target(traffic[BEFORE], first, replace(second, name="second"))
-        print(f"the second verifier was ready {ready_s:.1f} s after the kill; the edge knew after {noticed_s:.1f} s")
+        print(f"the second verifier was ready {ready_s:.1f} s after the kill; the edge noticed after {noticed_s:.1f} s")
         first_rounds = [one for answer in earlier for one in answer.rounds]
         print(f"tau before the change: {mean_tau(first_rounds):.2f}, of {len(earlier)} answers", flush=True)
         edge.go_on(traffic[BEFORE:], [int(number) for number in learn_after])

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tuning a trigger's thresholds brings: R1 and R2 of `dual:R1/R2` found by a tuner, beside fixed ones, thresholds
-that are learnt, and `worth`.
+"""What it brings to tune a trigger's thresholds: R1 and R2 of `dual:R1/R2` found by a tuner, compared with fixed ones,
+learnt ones, and `worth`.
 
     pip install 'specnav[tune]'
     python -m benchmarks.tuned_triggers --point pipesd-humaneval                        # simulated
     python -m benchmarks.tuned_triggers --point pipesd-humaneval --emulated --texts 2   # real processes, in real time
 
-Tuners are those that PipeSD compares: a Gaussian process (Matern kernel, expected improvement), a grid of 4 x 4, and
-random thresholds. Each makes 16 trials of 20 tokens, every trial in other words. The best pair then decodes the same
-text as every other rule. Link, times and acceptance are those of the operating point.
+The tuners are those that PipeSD compares: a Gaussian process (Matern kernel, expected improvement), a grid of 4 x 4,
+and random thresholds. Each makes 16 trials of 20 tokens, every trial on a different text. The best pair then decodes
+the same text as all other rules. Link, times and acceptance are those of the operating point.
 
-Simulated, the real edge decodes 1,024 tokens in the simulated clock of `benchmarks.regret`, which come in easy and hard
-stretches; with `--heat` the draft model's chances are too low or too high. `hindsight` is the best pair of a grid of
-5 x 5 on that very text: a pair that is found beforehand can hardly be better. Emulated, four questions of the project's
-own are a text, the link and acceptance are emulated as `specnav bench` does, what learns has answered as many tokens
-before as a tuner's trials have, and there is no hindsight.
+Simulated: the real edge decodes 1,024 tokens, which come in easy and hard stretches, on the simulated clock of
+`benchmarks.regret`; with `--heat`, the draft model's probabilities are too low or too high. `hindsight` is the best
+pair of a grid of 5 x 5 on that very text: a pair found beforehand can hardly be better. Emulated: a text consists of
+four of the project's own questions; link and acceptance are emulated as in `specnav bench`; rules that learn have first
+answered as many tokens as a tuner's trials; there is no hindsight.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ Pair = tuple[float, float]
 
 
 class Tuned(NamedTuple):
-    """A tuner's best pair, and what a token took during its trials."""
+    """A tuner's best pair, and the time of a token during its trials."""
 
     pair: Pair
     trial_ms: float
 
 
 def optuna_module() -> Any:
-    """optuna, which is needed here only. Raises UsageError where it is missing."""
+    """The optuna module, which is needed only here. Raises UsageError if it is not installed."""
     try:
         import optuna
     except ImportError:
@@ -81,7 +81,7 @@ def optuna_module() -> Any:
 
 
 def tuners(optuna: Any, seed: int) -> Mapping[str, Any]:
-    """optuna's samplers by the names of the table; a quarter of the Gaussian process' trials begin at random."""
+    """optuna's samplers by their names in the table; the first quarter of the Gaussian process' trials is random."""
     return {
         "Gaussian process": optuna.samplers.GPSampler(seed=seed, n_startup_trials=TRIALS // 4),
         "grid": optuna.samplers.GridSampler({"r1": GRID, "r2": GRID}, seed=seed),
@@ -90,7 +90,7 @@ def tuners(optuna: Any, seed: int) -> Mapping[str, Any]:
 
 
 def tune(optuna: Any, sampler: Any, measure: Callable[[int, Pair], float]) -> Tuned:
-    """The pair with the least time a token. measure: of a trial, by its number, ms a token."""
+    """The pair with the least time per token. measure: gives a trial's ms a token, from its number."""
     study = optuna.create_study(sampler=sampler)
 
     def trial_ms(trial: Any) -> float:
@@ -107,7 +107,7 @@ def named(family: str, pair: Pair) -> str:
 
 
 def tau_of(language: SimulatedLanguage, gamma: int) -> float:
-    """Tokens a round of chains of `gamma` tokens."""
+    """Mean tokens per round of chains of `gamma` tokens."""
     right = [language.likeliest(place) == token for place, token in enumerate(language.text)]
     base, rounds = 0, 0
     while base + gamma < len(right):
@@ -117,7 +117,7 @@ def tau_of(language: SimulatedLanguage, gamma: int) -> float:
 
 
 def fit_of(tau: float, gamma: int, heat: float) -> Fit:
-    """A draft model with this tau, by the share of easy tokens. Raises UsageError where no share has it."""
+    """A draft model with this tau, from varying the share of easy tokens. Raises UsageError if none has it."""
     low, high = 0.0, 1.0
     for _ in range(FIT_STEPS):
         fit = replace(EASY, easy=(low + high) / 2, heat=heat)
@@ -131,7 +131,7 @@ def fit_of(tau: float, gamma: int, heat: float) -> Fit:
 
 
 def world_of(point: OperatingPoint, fit: Fit, answers: tuple[int, ...], seed: int) -> SimulatedWorld:
-    """The point's devices and link, quiet."""
+    """A world with the point's devices and link, without noise."""
     return SimulatedWorld(
         seed=seed,
         draft=forwards(point.draft_ms, 0.0),
@@ -151,23 +151,23 @@ def world_of(point: OperatingPoint, fit: Fit, answers: tuple[int, ...], seed: in
 
 
 class Simulated:
-    """In the simulated clock: ms a token, prompts included. trial_tokens: of each trial."""
+    """Measures ms a token on the simulated clock, prompts included. trial_tokens: length of each trial."""
 
     def __init__(self, point: OperatingPoint, heat: float, trial_tokens: int) -> None:
         """Raises UsageError for a point without a tau."""
         wanted = read_acceptance(paper_acceptance(point), point.gamma)
         if wanted.kind != "tau":
-            raise UsageError(f"{point.title} has no tau, which the simulated draft is made by: choose another point")
+            raise UsageError(f"{point.title} has no tau, from which the simulated draft is made: choose another point")
         self._point, self._trial_tokens = point, trial_tokens
         self._fit = fit_of(wanted.value, wanted.gamma, heat)
 
     def trial(self, seed: int, number: int, method: str) -> float:
-        """A tuner's trial, each number in other words. seed: of the words."""
+        """A tuner's trial; each number has a different text. seed: the seed of the texts."""
         world = world_of(self._point, self._fit, (self._trial_tokens,), seed + WORDS_APART * (number + 1))
         return self._ms(world, method, language_of(world))
 
     def text(self, seed: int, methods: Mapping[str, str], family: str) -> dict[str, float]:
-        """The same text by every method, and by hindsight."""
+        """Decode the same text with every method, and with hindsight."""
         world = world_of(self._point, self._fit, TEXT, seed)
         language = language_of(world)
         every = [named(family, (r1, r2)) for r1 in HINDSIGHT for r2 in HINDSIGHT]
@@ -179,7 +179,9 @@ class Simulated:
 
 
 class Emulated:
-    """A verifier and a link emulator as processes, forwards paced, the draft the target's own weights, disturbed."""
+    """Measures with a verifier and a link emulator as processes and paced forwards. The draft is the target itself,
+    with disturbed picks.
+    """
 
     def __init__(self, stack: ExitStack, point: str, trial_tokens: int) -> None:
         """stack: ends the processes. Raises UsageError and the bench's errors."""
@@ -200,9 +202,9 @@ class Emulated:
         return measured.wall_ms / len(measured.ids)
 
     def text(self, seed: int, methods: Mapping[str, str], family: str) -> dict[str, float]:
-        """The same text by every method: question by question, a different method first each time."""
+        """Decode the same text with every method, question by question, starting with a different method each time."""
         contestants = {rule: self._contestant(method) for rule, method in methods.items()}
-        for rule in TAUGHT:  # they learn from as many tokens as a tuner
+        for rule in TAUGHT:  # so that they learn from as many tokens as a tuner
             for number in range(TRIALS):
                 self._ask(contestants[rule], self._apart(seed, number), self._trial_tokens)
         answers: dict[str, list[MeasuredAnswer]] = {rule: [] for rule in methods}
@@ -211,13 +213,13 @@ class Emulated:
             for rule in order:
                 place = seed * EMULATED_QUESTIONS + number
                 answers[rule].append(self._ask(contestants[rule], place, EMULATED_TOKENS))
-            assert len({tuple(said[-1].ids) for said in answers.values()}) == 1, "answers differ by their method"
+            assert len({tuple(said[-1].ids) for said in answers.values()}) == 1, "answers differ between methods"
         return {
             rule: sum(one.wall_ms for one in said) / sum(len(one.ids) for one in said) for rule, said in answers.items()
         }
 
     def _apart(self, seed: int, number: int) -> int:
-        """The place of a question that is not in the text."""
+        """The position of a question that is not in the text."""
         return (seed + 1) * EMULATED_QUESTIONS + number % (len(self._prompts) - EMULATED_QUESTIONS)
 
     def _contestant(self, method: str) -> EdgeContestant:
@@ -231,7 +233,7 @@ class Emulated:
 def study(
     optuna: Any, place: Simulated | Emulated, family: str, seed: int
 ) -> tuple[dict[str, float], dict[str, Tuned]]:
-    """By rule: ms a token in one text; by tuner: what it found before."""
+    """For one text: ms a token by rule, and the earlier finding of each tuner."""
     found = {
         name: tune(optuna, sampler, lambda number, pair: place.trial(seed, number, named(family, pair)))
         for name, sampler in tuners(optuna, seed).items()
@@ -241,7 +243,7 @@ def study(
 
 
 def table(family: str, texts: Sequence[tuple[Mapping[str, float], Mapping[str, Tuned]]]) -> list[str]:
-    """Medians over the texts, how much more than the least of a text, and the tuners' pairs."""
+    """Print medians over the texts, the excess over the least time of a text, and the tuners' pairs."""
     head = ("ms a token", "over the least", "R1, R2 found", "ms a token in trials")
     lines = [f"| `{family}` with | {' | '.join(head)} |", "|" + "---|" * (1 + len(head))]
     for rule in texts[0][0]:
@@ -257,17 +259,17 @@ def table(family: str, texts: Sequence[tuple[Mapping[str, float], Mapping[str, T
 
 
 def main() -> int:
-    """Tune, decode, print the tables."""
+    """Tune, decode, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--point", default="pipesd-humaneval", help="operating point with an acceptance: {tau: ...}")
-    parser.add_argument("--heat", type=float, default=1.0, help="above 1 the draft is less sure than it is right (1)")
+    parser.add_argument("--heat", type=float, default=1.0, help="above 1 the draft is less sure than it should be (1)")
     parser.add_argument("--emulated", action="store_true", help="real processes in real time; without --heat")
-    parser.add_argument("--trial-tokens", type=int, default=20, help="of each of a tuner's trials (20)")
-    parser.add_argument("--texts", type=int, default=8, help="how many, with a tuning each (8)")
-    parser.add_argument("--first", type=int, default=0, help="the seed of the first (0)")
+    parser.add_argument("--trial-tokens", type=int, default=20, help="tokens of each tuner trial (20)")
+    parser.add_argument("--texts", type=int, default=8, help="number of texts, each with its own tuning (8)")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first text (0)")
     flags = parser.parse_args()
     if min(flags.texts, flags.trial_tokens) < 1 or flags.first < 0 or not 0.2 <= flags.heat <= 5.0:
-        parser.error("--texts and --trial-tokens are at least 1, --first at least 0, --heat 0.2 to 5")
+        parser.error("--texts and --trial-tokens must be at least 1, --first at least 0, and --heat 0.2 to 5")
     torch.set_num_threads(1)
     with ExitStack() as stack:
         try:

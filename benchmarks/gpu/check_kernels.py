@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Triton kernels of the static path against the torch reference, on whatever GPU there is.
+"""Check the Triton kernels of the static path against the torch reference, on the GPU of this machine.
 
-python benchmarks/gpu/check_kernels.py
+    python benchmarks/gpu/check_kernels.py [--quick]
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> None:
 def difference(
     heads: int, kv_heads: int, dim: int, window: int, norm: bool, sessions: list, dtype: torch.dtype
 ) -> float:
-    """The largest difference of attended rows and caches, relative to the reference's largest value."""
+    """The largest difference in attention outputs and caches, relative to the reference's largest value."""
     torch.manual_seed(1)
     place = torch.device("cuda")
     qkv = torch.randn(
@@ -87,7 +87,7 @@ def difference(
             if tree is not None:
                 at = [past - (len(depths) - rows) + depth for depth in depths[-rows:]]
             segments.append(Segment(cache.clone(), past, rows, tree, depths, list(at)))
-        unused = torch.zeros(2, 2, kv_heads, 1, dim, device=place, dtype=dtype)  # padding rows write there
+        unused = torch.zeros(2, 2, kv_heads, 1, dim, device=place, dtype=dtype)  # padding rows write here
         batch = lay_out(segments, [[1] * one.rows for one in segments], unused)
         inputs = Inputs(batch.bucket, LINES, place)
         inputs.load(batch)
@@ -97,14 +97,14 @@ def difference(
 
 
 def ways(heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> list:
-    """The reference, and the kernels as this GPU can launch them."""
+    """The reference operations, and the kernels in each way that this GPU can launch them."""
     sizes = (heads, kv_heads, dim, 1e-6, None)
     early = [True] if torch.cuda.get_device_capability() >= (9, 0) else []
     return [TorchOperations(*sizes), *(TritonOperations(*sizes, dtype, one) for one in (False, *early))]
 
 
 def worst_of(found: list[list]) -> float:
-    """The largest difference from the first, relative to its largest value."""
+    """The largest difference from the first result, relative to its largest value."""
     return max(
         float((a.float() - b.float()).abs().max() / a.float().abs().max())
         for other in found[1:]
@@ -113,7 +113,7 @@ def worst_of(found: list[list]) -> float:
 
 
 def product_difference(inner: int, outer: int, dtype: torch.dtype) -> float:
-    """The same of products that are fused with what is around them, for one and two rows."""
+    """The largest relative difference in products fused with the operations around them, for one and two rows."""
     torch.manual_seed(1)
     weight, bias = (
         torch.randn(2 * outer, inner, device="cuda").to(dtype) / inner**0.5,
@@ -138,7 +138,7 @@ def product_difference(inner: int, outer: int, dtype: torch.dtype) -> float:
 
 
 def tower_difference(width: int, heads: int, dtype: torch.dtype, way: TritonTower) -> float:
-    """The same of what a vision tower computes between its products."""
+    """The largest relative difference in what a vision tower computes between its products."""
     torch.manual_seed(1)
     tower = VisionTower(VisionShape(1, width, 64, heads, 4 * width, 3, 14, 2, 2, 10000.0)).requires_grad_(
         False

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of few rows by tile size, fused and as cuBLAS computes them; our attention beside torch's FlexAttention.
+"""Compare products of few rows, fused by tile size and with cuBLAS; and our attention with torch's FlexAttention.
 
     python benchmarks/gpu/compare.py [2b,7b]
 
-Each time is of one recorded launch sequence over the 28 layers of Qwen2-VL, whose weights lie apart from one another,
-in microseconds. The floor is reading the weights at 4.15 TB/s, an H200's measured rate.
+Each time, in microseconds, is that of one recorded launch sequence over the 28 layers of Qwen2-VL, each layer with its
+own weights in memory. The floor is the time to read the weights at 4.15 TB/s, the measured rate of an H200.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TILES = [
     (1, 2048, 4),
     (8, 1024, 8),
 ]
-"""Columns, depth and warps of a program."""
+"""Columns, depth and warps of a Triton program."""
 DEVICE, DTYPE = torch.device("cuda"), torch.bfloat16
 
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Median microseconds of a recorded piece of work."""
+    """Median microseconds of work replayed from a recorded CUDA graph."""
     replay, _ = CudaGraphs(DEVICE).record(work)
     taken = []
     for number in range(8):
@@ -121,7 +121,7 @@ def products(name: str) -> None:
 
 
 def attention(rows: int, past: int) -> None:
-    """Ours rotates and stores, too; FlexAttention attends only, with the length in a tensor."""
+    """Compare attention. Ours also rotates and stores; FlexAttention only attends, with the length in a tensor."""
     _, _, heads, kv_heads = SIZES["7b"]
     capacity = 4096
     layer = Layer(None, None, None, None, None, None, None, None, None, F.silu, 0)

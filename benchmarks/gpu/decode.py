@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What forwards take on a GPU: static path and ordinary path, by rows, on growing lengths, in batches and trees.
+"""Forward times on a GPU: on the static path and the ordinary path, by rows, at growing lengths, in batches and trees.
 
     python benchmarks/gpu/decode.py MODEL [--draft MODEL] [--device cuda] [--json FILE] [--skip NAME,NAME]
 
-Times are medians in milliseconds, each ended by a device synchronisation. Lengths grow by a token from one forward to
-the next, as in an answer, since kernels that plan per length look fast on a repeated one.
+Times are medians in milliseconds, each measured up to a device synchronisation. Lengths grow by a token from one
+forward to the next, as in an answer, because kernels that plan per length look fast when a length is repeated.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def attempt(name: str, measure: Callable[[LoadedModel], None], model: LoadedMode
     began = time.perf_counter()
     try:
         measure(model)
-    except Exception as error:  # the other parts are worth having
+    except Exception as error:  # go on to the other measurements
         import traceback
 
         traceback.print_exc()
@@ -105,7 +105,7 @@ def ids(count: int, start: int = 0) -> list[int]:
 
 
 def floor(model: LoadedModel, name: str = "") -> None:
-    """Reading all decoder weights once."""
+    """Measure the time to read all decoder weights once."""
     if model.device.type != "cuda":
         return
     note("card", torch.cuda.get_device_name())
@@ -139,13 +139,13 @@ def static(model: LoadedModel) -> None:
 
 @contextmanager
 def unfused(model: LoadedModel) -> Iterator[None]:
-    """The static path with cuBLAS's products for one and two rows, too."""
+    """The static path with cuBLAS products for one and two rows as well."""
     path = model.runner.static
     if path is None:
         yield
         return
     held, path.fused_rows = path.fused_rows, 0
-    path.observe(path.cuts)  # recorded anew
+    path.observe(path.cuts)  # so that it is recorded again
     yield
     path.fused_rows = held
     path.observe(path.cuts)
@@ -189,7 +189,7 @@ def by_rows(model: LoadedModel, name: str, rows_tried: tuple[int, ...]) -> None:
 
 
 def steady(model: LoadedModel, session: Any, name: str) -> None:
-    """Greedy decoding, one read a token, as an answer does it."""
+    """Measure greedy decoding with one read from the device per token, as in an answer."""
     token = 1
     sync(model)
     began = time.perf_counter()
@@ -218,7 +218,7 @@ def batch(model: LoadedModel) -> None:
 
 
 def exits(model: LoadedModel) -> None:
-    """Three exits with random weights: what watching them costs a verification."""
+    """Measure what observing three exits with random weights adds to a verification."""
     layers = [model.runner.layer_count * part // 4 for part in (1, 2, 3)]
     adapters = ExitAdapters(3, model.runner.hidden_size, 128)
     maker = HintMaker(Exits(model, adapters, layers, frequent=tuple(range(4000))))
@@ -239,7 +239,7 @@ def profile(model: LoadedModel, name: str = "") -> None:
 
 
 def kernels_of(model: LoadedModel, work: Callable[[], object], name: str) -> None:
-    """Kernels that the work launches, how long they keep the device busy, and the costliest."""
+    """Report the number of kernels that the work launches, how long they keep the device busy, and the costliest."""
     if model.device.type != "cuda":
         return
     from torch.profiler import ProfilerActivity

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# About 7 minutes on one H100 or H200: is it right, and how far from the floor?   bash benchmarks/gpu/first.sh [folder for logs]
-# Needs torch and this project's packages, or what pack.sh has put into .gpu/ (a host without a network).
+# About 7 minutes on one H100 or H200: correctness, and the distance from the floor.   bash benchmarks/gpu/first.sh [folder for logs]
+# Needs torch and this project's packages, or the packages that pack.sh put into .gpu/ (a host without a network).
 set -u
 cd "$(dirname "$0")/../.."
 logs=${1:-/tmp/gpu-logs}; models=${MODELS:-/dev/shm/specnav-models}; device=${DEVICE:-cuda}; sizes=${SIZES:-"7b 2b"}
@@ -20,7 +20,7 @@ for size in $sizes; do
   [ -f "$models/q$size/config.json" ] || step "make$size" 120 "$python" benchmarks/gpu/make_models.py "$models/q$size" default_models/nav-target "$size" "$device" &
 done; wait
 target=$models/q${sizes%% *}; draft=$models/q${sizes##* }
-# First whether it is right: every method's tokens are the target's own, and the library's.
+# First correctness: every method's tokens must be those of the target, and of transformers.
 step methods 90 "$python" -m specnav.cli bench run --device "$device" --dtype float32 --limit 2 --max-new-tokens 32 --out /tmp/gpu-methods \
   --methods ar,cloud-sd,split,sd,dsd,dssd,picospec,specedge,fsd,auto,hf-generate; tail -13 "$logs/methods.log"; grep -h recorded "$logs/methods.log"
 [ "$device" = cuda ] && { step kernels 60 "$python" benchmarks/gpu/check_kernels.py --quick; tail -1 "$logs/kernels.log"; }

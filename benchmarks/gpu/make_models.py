@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random-weight Qwen2-VL folders of published shapes: make_models.py OUT SRC(nav-target) 7b|2b|tiny DEVICE"""
+"""Make a random-weight Qwen2-VL folder of a published shape: make_models.py OUT SRC(nav-target) 7b|2b|tiny DEVICE"""
 
 import json
 import shutil

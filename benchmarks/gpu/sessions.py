@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A verifier as it serves: milliseconds a token of `ar`, and tokens per second of many `sd` sessions at once.
+"""The speed of a verifier that serves: milliseconds a token of `ar`, and tokens a second of many `sd` sessions at once.
 
     python benchmarks/gpu/sessions.py MODEL [--device cuda] [--counts 1,8,32] [--exits FOLDER] [--json FILE]
 
 Starts `specnav serve` and talks to it over ZeroMQ on loopback. Drafts take no time here: they are the target's own
-answer, from an earlier pass, in which each token is spoilt with a chance of a quarter. So this is the server's side.
+answer from an earlier pass, in which each token is replaced by a wrong one with a probability of 1/4. So only the
+server is measured.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ found: dict[str, Any] = {}
 
 @dataclass
 class Session:
-    """One client with one session. answer: what it should say; got: what it has been told."""
+    """One client with one session. answer: the expected answer; got: the tokens received so far."""
 
     socket: Any
     number: int
@@ -70,7 +71,7 @@ def main() -> None:
     words.add_argument("--counts", default="1,8,32")
     words.add_argument("--tokens", type=int, default=64)
     words.add_argument(
-        "--think-ms", type=float, default=15.0, help="from a verdict to the next draft: link and drafting"
+        "--think-ms", type=float, default=15.0, help="time from a verdict to the next draft, for link and drafting"
     )
     words.add_argument("--extra", default="", help="more options of serve")
     words.add_argument("--json")
@@ -86,7 +87,7 @@ def main() -> None:
         asked.model,
     ]
     command += ["--device", asked.device, *asked.extra.split()]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server is ended too
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as logs, Supervisor(Path(logs)) as supervisor:
         server = supervisor.start(ChildSpec("serve", command, ready=READY))
@@ -138,7 +139,7 @@ def prompt(number: int) -> list[int]:
 
 
 def stream(one: Any, number: int, ids: list[int], tokens: int, taken: list[float]) -> list[int]:
-    """An answer decoded by the target alone; `taken` gets milliseconds between tokens."""
+    """An answer of the target alone; the milliseconds between tokens are appended to `taken`."""
     options = sampling_to_wire(GenerationOptions(tokens))
     one.send(wire.encode(wire.Open(number, True, options, ids)))
     answer: list[int] = []
@@ -163,7 +164,7 @@ def stream(one: Any, number: int, ids: list[int], tokens: int, taken: list[float
 
 
 def together(name: str, sockets: list[Any], answers: list[list[int]], tokens: int, think_s: float) -> float:
-    """Tokens per second of as many sessions as there are sockets, each with a draft `think_s` after each verdict."""
+    """Tokens a second of one session per socket; each sends its next draft `think_s` after a verdict."""
     options = sampling_to_wire(GenerationOptions(tokens))
     sessions = {}
     poller = zmq.Poller()

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav train draft` with the seconds of each stage: python benchmarks/gpu/train_draft.py FLAGS of the command.
+"""Run `specnav train draft` and print the seconds of each stage.
 
-DEVICE=cpu: the paths of a GPU are taken on the CPU, with short texts.
+    python benchmarks/gpu/train_draft.py FLAGS_OF_THE_COMMAND
+
+With DEVICE=cpu in the environment, the code paths of a GPU are run on the CPU, with short texts.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ BEGAN = time.monotonic()
 
 
 def say(words: str) -> None:
-    """One line with the seconds since the start."""
+    """Print one line with the seconds since the start."""
     print(f"{time.monotonic() - BEGAN:.1f} s: {words}", flush=True)
 
 
 def tell_times() -> None:
-    """Every stage says how long it took, and every call for answers how many tokens a second it wrote."""
+    """Make every stage print its duration, and every call for answers its tokens per second."""
     counted, answer, learn = Stages.counted, DraftNetwork.answer, Stages.train
 
     @contextmanager
@@ -54,7 +56,7 @@ def tell_times() -> None:
 
 
 def pretend_gpu() -> None:
-    """Take a GPU's paths on the CPU."""
+    """Run the code paths of a GPU on the CPU."""
     made = DraftNetwork.__init__
 
     def make(self: DraftNetwork, *given: Any, **named: Any) -> None:

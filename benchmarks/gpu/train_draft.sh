@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A draft for SmolLM2-135M on one GPU:   bash benchmarks/gpu/train_draft.sh smoke|real FOLDER [TARGET]
-# smoke: every stage with the batch sizes of the real run, and a few seconds of training. real: MINUTES of it (8); run it again to go on.
+# smoke: every stage with the batch sizes of the real run, and a few seconds of training. real: MINUTES of it (8); run it again to continue.
 # FOLDER gets draft/, run/, train.log and memory.txt. TARGET: the folder that `specnav models get smollm2` leaves in the user's cache;
 # to a host without a network copy that folder, and .gpu/ (see pack.sh). Dry run of smoke, tiny:  DEVICE=cpu bash … smoke FOLDER
 set -u

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `auto` loses against the best fixed method: the real edge in a simulated clock, in random worlds."""
+"""What `auto` loses against the best fixed method: the real edge on a simulated clock, in random worlds."""

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `auto` loses against the best fixed method, in random worlds and a simulated clock. Nothing is measured.
+"""What `auto` loses against the best fixed method, in random worlds on a simulated clock. Nothing is measured.
 
 The real edge decodes, with its controller, drafters and estimates; forwards, link and cloud are simulated. Writes
-`regret.json` and `regret.html` (table and charts), and prints what they say.
+`regret.json` and `regret.html` (table and charts), and prints a summary.
 
     python -m benchmarks.regret --worlds 40                       # the worlds of the tests
     python -m benchmarks.regret --worlds 200 --first 10000        # fresh ones
     python -m benchmarks.regret --worlds 60 --repeats 0.5         # text that repeats itself; with `ngram`
-    python -m benchmarks.regret --worlds 60 --misjudged 1.8       # several rows take longer than the verifier says
-    python -m benchmarks.regret --worlds 60 --bounds              # what is lost by somebody who knows the world
+    python -m benchmarks.regret --worlds 60 --misjudged 1.8       # several rows take longer than the verifier reports
+    python -m benchmarks.regret --worlds 60 --bounds              # the loss of a choice made knowing the world
     python -m benchmarks.regret --worlds 60 --compare sd+overlap:hinted-stream,sd+overlap:stream   # two fixed methods
 """
 
@@ -38,31 +38,31 @@ T = TypeVar("T")
 
 
 def main() -> int:
-    """Play the worlds, write what came."""
+    """Simulate the worlds, and write and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--worlds", type=int, default=40, help="how many (40)")
-    parser.add_argument("--first", type=int, default=0, help="the seed of the first (0)")
-    parser.add_argument("--repeats", type=float, default=0.0, help="share of the text that is said again (0)")
+    parser.add_argument("--worlds", type=int, default=40, help="number of worlds (40)")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first world (0)")
+    parser.add_argument("--repeats", type=float, default=0.0, help="share of the text that is a repetition (0)")
     parser.add_argument(
-        "--misjudged", type=float, default=1.0, help="forwards of several rows take so many times as told (1)"
+        "--misjudged", type=float, default=1.0, help="times of several rows, as multiples of the reported ones (1)"
     )
-    parser.add_argument("--processes", type=int, default=1, help="worlds at a time (1)")
+    parser.add_argument("--processes", type=int, default=1, help="worlds to simulate at a time (1)")
     parser.add_argument("--out", type=Path, default=Path("runs/regret"), help="folder (runs/regret)")
-    parser.add_argument("--bounds", action="store_true", help="what knowing the world beforehand brings; no page")
-    parser.add_argument("--compare", metavar="A,B", help="no auto: one fixed method over another; no page")
+    parser.add_argument("--bounds", action="store_true", help="what knowing the world beforehand would bring; no page")
+    parser.add_argument("--compare", metavar="A,B", help="one fixed method against another, without auto; no page")
     flags = parser.parse_args()
     if flags.worlds < 1 or flags.first < 0 or flags.processes < 1:
-        parser.error("--worlds and --processes are at least 1, --first at least 0")
+        parser.error("--worlds and --processes must be at least 1, and --first at least 0")
     if not 0.0 <= flags.repeats < 1.0 or (flags.repeats and (flags.bounds or flags.compare)):
-        parser.error("--repeats is 0 or more and below 1, and takes no --bounds or --compare")
+        parser.error("--repeats must be at least 0 and below 1, and does not go with --bounds or --compare")
     if not 1.0 <= flags.misjudged <= 10.0 or (flags.misjudged > 1.0 and (flags.bounds or flags.compare)):
-        parser.error("--misjudged is 1 to 10, and takes no --bounds or --compare")
+        parser.error("--misjudged must be 1 to 10, and does not go with --bounds or --compare")
     methods = flags.compare.split(",") if flags.compare else []
     try:
         if methods and (len(methods) != 2 or flags.bounds):
-            raise OptionsError("--compare takes two methods, as in sd,fsd, and no --bounds")
+            raise OptionsError("--compare takes two methods, as in sd,fsd, and does not go with --bounds")
         for name in methods:
             if get_method(name).split or get_method(name).drafter != "model":
                 raise OptionsError(f"method {name!r} is not simulated")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nobody can do better in random worlds: bounds for the regret of `auto`, from fixed methods alone."""
+"""Bounds for the regret of `auto` in random worlds, from fixed methods alone."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ _WINDOW_TOKENS = 32
 
 
 class WorldBound(msgspec.Struct, frozen=True, kw_only=True):
-    """One world. informed: of the best fixed method's speed, what that one has here which is best in this world with
-    another text: a choice of somebody who knows the world but not what will be said; learned: what `auto` has that
-    answered with the other text before; informed_of_ar, learned_of_ar: of the speed of `ar`. scatter: how far `sd` is
-    from its own mean speed in windows of an answer, on average: the error of a promise that knows the mean; None
-    without any.
+    """The results in one world.
+
+    informed, learned: shares of the best fixed method's speed. informed: that of the method which is best in this world
+    with another text, as if chosen knowing the world but not the text; learned: that of `auto` when it has answered
+    with the other text before. informed_of_ar, learned_of_ar: the same speeds over that of `ar`. scatter: the mean
+    deviation of `sd` from its own mean speed over windows of an answer, that is, the error of a prediction that knows
+    the mean; None without any window.
     """
 
     seed: int
@@ -33,7 +35,7 @@ class WorldBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bound_in(seed: int, most_answers: int = 4) -> WorldBound:
-    """One world, its fixed methods with two texts, and `auto` with one after the other."""
+    """Simulate one world: its fixed methods with two texts, and `auto` with one text after the other."""
     world = random_world(seed, most_answers)
     own, other = language_of(world), SimulatedLanguage(seed + _OTHER_TEXT, world.fit, world.tokens)
     speeds = {name: play(world, name, own).tokens_per_s for name in methods_in(world)}
@@ -67,7 +69,7 @@ def _scatter(world: SimulatedWorld, language: SimulatedLanguage) -> float | None
 
 
 def words(found: list[WorldBound]) -> list[str]:
-    """The findings in sentences."""
+    """The results in sentences."""
     scatter = [one.scatter for one in found if one.scatter is not None]
     told = [
         f"{len(found)} worlds: the fixed method that is best with another text of the same world has "
@@ -78,7 +80,7 @@ def words(found: list[WorldBound]) -> list[str]:
     if scatter:
         told.append(
             f"`sd` itself is {100 * fmean(scatter):.1f} % from its own mean in windows of {_WINDOW_TOKENS} tokens "
-            f"({len(scatter)} worlds): what a promise that knew the mean would be off by."
+            f"({len(scatter)} worlds): the error of a prediction that knew the mean."
         )
     return told
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated cloud of one edge: it does one thing after another, as a real verifier does, in the machine's time.
+"""The simulated cloud of one edge. Like a real verifier, it does one thing at a time; its clock is the machine's.
 
-What it says follows from the text alone: the target's own answer. What forwards take, and how long they wait, is the
-world's. Drafts that wait together are judged together; a draft of an older epoch counts for nothing.
+Its replies follow from the text alone, the target's own answer. The world determines how long forwards take and wait.
+Drafts that wait together are judged together; a draft of an older epoch is ignored.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ NEVER = math.inf
 
 @dataclass
 class SimulatedForward:
-    """A forward that waits or runs. wait_s, left_s: until it begins, and of it. ran_s: so far, longer than it would
-    take by itself where it shares a core. drafted, draft_s: tokens of the cloud's own draft model before it, and of
-    whole_s what they take. about: what asked for it; None: the cloud goes on alone.
+    """A forward that waits or runs.
+
+    wait_s: time until it begins; left_s: work that remains. ran_s: time it has run so far, more than the work done if
+    it shares a core. drafted, draft_s: number of tokens drafted before it by the cloud's own draft model, and their
+    part of whole_s. about: the message that asked for it; None if the cloud continues on its own.
     """
 
     about: DraftUp | Open | None
@@ -57,7 +59,7 @@ class SimulatedForward:
 
 
 class SimulatedCloud:
-    """Takes what has come and says what follows, each at its time; `say` is given the time."""
+    """Receives messages and sends replies, each at its time, which is passed to `say`."""
 
     def __init__(
         self, world: SimulatedWorld, language: SimulatedLanguage, say: Callable[[float, Down], None]
@@ -82,11 +84,11 @@ class SimulatedCloud:
 
     @property
     def computes(self) -> bool:
-        """Whether a forward of this session runs, not one of others that it waits for."""
+        """Whether a forward of this session is running, rather than waiting for those of others."""
         return self._job is not None and self._job.wait_s <= 0.0
 
     def next_change(self, rate: float) -> float:
-        """When something happens by itself, if forwards run at this rate; infinity where nothing does."""
+        """The time of the next change if forwards run at this rate; infinity if there is none."""
         job = self._job
         if job is None:
             return NEVER
@@ -98,7 +100,7 @@ class SimulatedCloud:
         return self._now + max(0.0, left_s) / rate
 
     def run(self, until: float, rate: float) -> None:
-        """Let time pass, at most up to the next change; what is due then happens."""
+        """Let time pass, at most to the next change; do what is then due."""
         passed, self._now = until - self._now, until
         job = self._job
         if job is None:
@@ -119,7 +121,7 @@ class SimulatedCloud:
             self._begin()
 
     def hear(self, message: Up) -> None:
-        """What has come up the link."""
+        """Receive a message from the link."""
         if isinstance(message, Open):
             self._session, self._begins = message.session, message.ids[0]
             self._answer, self._limit = list(message.history), message.sampling.max_new_tokens
@@ -140,11 +142,11 @@ class SimulatedCloud:
             self._received, self._alone = message.round, False
             self._waiting.append((self._now, message))
         else:
-            raise TypeError(f"the simulated cloud knows no {type(message).__name__}")
+            raise TypeError(f"the simulated cloud does not handle {type(message).__name__}")
         self._begin()
 
     def _begin(self) -> None:
-        """Begin the next forward, if there is anything to do."""
+        """Begin the next forward if there is anything to do."""
         if self._job is not None or self._session < 0:
             return
         self._waiting = [one for one in self._waiting if one[1].epoch >= self._epoch]
@@ -212,7 +214,7 @@ class SimulatedCloud:
         return self._text[self._begins + place]
 
     def _verdict(self, message: DraftUp) -> tuple[Draft, Judgement]:
-        """Judges a draft by the target's words behind the answer and every node; off the text any word will do."""
+        """Judge a draft by the target's tokens after the answer and every node; off the text, any token will do."""
         parents = None if message.parents is None else tuple(message.parents)
         draft = Draft(message.base, tuple(message.ids), parents)
         depths = [0, *(depth + 1 for depth in draft.depths())]
@@ -228,13 +230,13 @@ class SimulatedCloud:
         return judgement.last, judgement.token
 
     def _cloud_round(self, base: int, drafted: int) -> list[int]:
-        """A round of the cloud's own draft model, which is the edge's."""
+        """One round of the cloud's own draft model, which is the same as the edge's."""
         text = self._text[self._begins + base :]
         wrong = (at for at in range(drafted) if self._likeliest(self._begins + base + at) != text[at])
         return text[: next(wrong, drafted) + 1]
 
     def _hint(self, draft: DraftUp) -> HintDown:
-        """An exit's word: the verdict, or something else."""
+        """The hint of an exit: the verdict or something else."""
         judgement = self._verdict(draft)[1]
         last, token = judgement.last, judgement.token
         if self._random.random() >= self._world.hint_right:
@@ -244,7 +246,7 @@ class SimulatedCloud:
 
 
 def _joined(first: DraftUp, second: DraftUp) -> DraftUp | None:
-    """Both as one chain, or None where the second does not go on right behind the first."""
+    """Both as one chain, or None if the second does not continue directly after the first."""
     if first.parents is not None or second.parents is not None or first.epoch != second.epoch:
         return None
     if second.base != first.base + len(first.ids):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One fixed method against another in random worlds: what an axis is worth there."""
+"""One fixed method against another in random worlds: what a choice along one axis is worth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.regret.worlds import random_world
 
 
 class ComparedWorld(NamedTuple):
-    """One world. ratio: tokens a second of the first method over those of the second. hinted: the cloud has exits."""
+    """One world. ratio: speed of the first method over that of the second. hinted: whether the cloud has exits."""
 
     seed: int
     ratio: float
@@ -20,7 +20,7 @@ class ComparedWorld(NamedTuple):
 
 
 def compared_in(seed: int, first: str, second: str) -> ComparedWorld:
-    """Both methods with the same text."""
+    """Simulate one world with both methods and the same text."""
     world = random_world(seed)
     language = language_of(world)
     ratio = play(world, first, language).tokens_per_s / play(world, second, language).tokens_per_s
@@ -28,7 +28,7 @@ def compared_in(seed: int, first: str, second: str) -> ComparedWorld:
 
 
 def words(found: Sequence[ComparedWorld], first: str, second: str) -> list[str]:
-    """The findings in sentences; worlds with early exits are distinguished."""
+    """The results in sentences, with and without early exits separately."""
     told = [f"{first} over {second}, tokens a second:"]
     for name, hinted in (("with hints", True), ("without hints", False)):
         ratios = [one.ratio for one in found if one.hinted is hinted]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up languages: what the target says, and a draft model that knows it as well as a world wants.
+"""Made-up languages: the target's text, and a draft model that knows it as well as a world requires.
 
-The draft model stands in for a LoadedModel: the real drafters draft with it. Its rows are made where they are asked
-for, by the tokens before them; every forward takes its time of the simulated clock and nothing else.
+The draft model stands in for a LoadedModel, so that the real drafters draft with it. Its logits are computed on demand
+from the preceding tokens; a forward takes time on the simulated clock only.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _FADING = 0.55
 _REPEATED = 12
 _NEVER = -30.0
 EOS = 0
-"""No made-up answer ends with it: all are as long as they may be."""
+"""No made-up answer ends with this token: all have their full length."""
 
 State = tuple[int, int]
-"""Tokens so far, and what sets them apart from the target's own; 0: nothing."""
+"""Number of tokens so far, and a mark of their deviation from the target's text; 0 if there is none."""
 
 
 class SimulatedLanguage:
-    """All answers of a world, and what the draft model holds of every beginning."""
+    """All answers of a world, and the draft model's probabilities after every beginning."""
 
     def __init__(self, seed: int, fit: Fit, tokens: int) -> None:
-        """tokens: of all answers together; they are one text, cut into answers."""
+        """tokens: length of all answers together; they are one text, cut into answers."""
         draw = Random(seed)
         self._fit = fit
         self._rows: dict[State, Tensor] = {}
@@ -55,7 +55,7 @@ class SimulatedLanguage:
             self._rows[place, 0] = _row(ids, chances)
 
     def after(self, state: State, token: int) -> State:
-        """What one more token makes of it."""
+        """The state after one more token."""
         place, apart = state
         if not apart and place < len(self.text) and self.text[place] == token:
             return place + 1, 0
@@ -70,11 +70,11 @@ class SimulatedLanguage:
         return row
 
     def likeliest(self, place: int) -> int:
-        """The token that the draft model would say at a place of the text."""
+        """The draft model's own token at a position of the text."""
         return int(self._rows[place, 0].argmax())
 
     def _chances(self, draw: Random, easy: bool) -> tuple[list[int], list[float]]:
-        """Tokens that may follow, and the draft model's probability of each."""
+        """The tokens that may follow, and the draft model's probability of each."""
         mean = self._fit.sure_easy if easy else self._fit.sure_hard
         sure = draw.betavariate(6 * mean, 6 * (1 - mean))
         ids = draw.sample(range(1, VOCAB), CANDIDATES)
@@ -84,7 +84,7 @@ class SimulatedLanguage:
 
 
 class _Again:
-    """Stretches of a text that were said before in it."""
+    """Stretches of a text that repeat an earlier part."""
 
     def __init__(self, share: float, draw: Random) -> None:
         self._begins = share / (_REPEATED * (1.0 - share) + share)
@@ -92,7 +92,7 @@ class _Again:
         self._at: int | None = None
 
     def token(self, text: Sequence[int]) -> int | None:
-        """What is said again at the end of a text; None where something new is said."""
+        """The token repeated at the end of a text; None if a new one follows."""
         draw = self._draw
         if self._at is not None and draw.random() < 1.0 / _REPEATED:
             self._at = None
@@ -111,7 +111,7 @@ def _row(ids: Sequence[int], chances: Sequence[float]) -> Tensor:
 
 
 class SimulatedRunner:
-    """Stands in for a DecoderRunner. Every forward is told to `takes`, with its rows."""
+    """Stands in for a DecoderRunner. Every forward calls `takes` with its number of rows."""
 
     sees_layers = False
     keeps_prompts = False
@@ -169,7 +169,7 @@ class SimulatedSession:
         prefix: object = None,
         kept: int = 0,
     ) -> Plan[Tensor]:
-        """Feed the prompt afresh; its first id says where in the text the answer begins."""
+        """Feed the prompt from the start; its first id is the position in the text where the answer begins."""
         self._prompt, self._begun = len(encoded.ids), (int(encoded.ids[0]), 0)
         self._states, self._tree, self.tree = [], [], TokenTree()
         self.model.prefilled()
@@ -183,7 +183,7 @@ class SimulatedSession:
         last_only: bool = False,
         observer: None = None,
     ) -> Extension:
-        """What has to go into a forward to append these ids."""
+        """The input of a forward that appends these ids."""
         given = None if parents is None else tuple(parents)
         return Extension(self, tuple(ids), given, last_only)  # type: ignore[arg-type]
 
@@ -205,19 +205,19 @@ class SimulatedSession:
         return found
 
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
-        """Commit a path of the tree and keep the nodes `below` its end, forget the rest."""
+        """Commit a path of the tree, keep the nodes `below` its end, and drop the rest."""
         self._states += [self._tree[node] for node in nodes]
         self._tree = [self._tree[node] for node in below]
         self.tree = self.tree.select(below, nodes[-1] if nodes else -1)
 
     def rollback(self, n_tokens_kept: int) -> None:
-        """Forget everything after the first tokens, the prompt's among them."""
+        """Drop everything after this many tokens, the prompt included in the count."""
         del self._states[max(0, n_tokens_kept - self._prompt) :]
         self._tree, self.tree = [], TokenTree()
 
 
 class SimulatedDraft:
-    """Stands in for a LoadedModel that drafts. prefilled: called when a prompt goes in."""
+    """Stands in for a LoadedModel that drafts. prefilled: called when a prompt is fed."""
 
     eos_token_ids = frozenset({EOS})
     vocab_size = VOCAB
@@ -236,7 +236,7 @@ class SimulatedDraft:
         prefilled: Callable[[], None],
         row_us: list[tuple[int, int]],
     ) -> None:
-        """row_us: what its forwards are said to take."""
+        """row_us: the reported times of its forwards."""
         self.language = language
         self.prefilled = prefilled
         self.row_us = row_us
@@ -244,19 +244,19 @@ class SimulatedDraft:
         self.runner = SimulatedRunner(language, takes)
 
     def grammar_soon(self, text: str) -> None:
-        """None: no caller asks for one."""
+        """Always None: no caller needs one."""
 
     def new_session(self) -> SimulatedSession:
         """An empty session."""
         return SimulatedSession(self)
 
     def encode(self, prompt: Prompt, seen: object = None) -> EncodedPrompt:
-        """The prompt as it is."""
+        """The prompt, unchanged."""
         return EncodedPrompt(torch.tensor(prompt.ids))
 
     def prompt_length(self, prompt: Prompt) -> int:
-        """Tokens of a prompt."""
+        """The number of tokens in a prompt."""
         return len(prompt.ids)
 
     def embed_prompt(self, encoded: EncodedPrompt) -> None:
-        """It knows ids only."""
+        """Nothing to do: this model has ids only."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated clock: edge, link and cloud of one world, in one time. Nothing sleeps and nothing is measured.
+"""The simulated clock, shared by edge, link and cloud of one world. Nothing sleeps and nothing is measured.
 
-A Machine is the clock that the real EdgeDecoder reads and the link that it speaks over. Time passes while the edge
-computes (`work`) and while it waits (`receive`); meanwhile messages travel and the cloud goes on.
+A Machine is both the clock that the real EdgeDecoder reads and its link. Time passes while the edge computes (`work`)
+and while it waits (`receive`); meanwhile messages travel and the cloud works.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specdec.link.wire import PROTOCOL_VERSION, Down, Up, Welcome, encode
 
 
 class Machine:
-    """One world at work. As a clock it is called; as a link it stands in for specdec.link.channel.Link."""
+    """One world in operation. As a clock it is callable; as a link it stands in for specdec.link.channel.Link."""
 
     address = "simulated"
     connect_timeout_s = reply_timeout_s = round_timeout_s = 1e9
@@ -44,16 +44,16 @@ class Machine:
         return self.now
 
     def forward(self, rows: int) -> None:
-        """A forward of the edge's draft model."""
+        """Let a forward of the edge's draft model take its time."""
         noise = math.exp(self._random.gauss(0.0, self.world.noise)) if self.world.noise else 1.0
         self.work(self.world.draft.for_rows(rows) / 1e3 * noise)
 
     def prefill(self) -> None:
-        """A prompt on the edge."""
+        """Let a prompt on the edge take its time."""
         self.work(self.world.draft.for_rows(1) / 1e3 * self.world.prompt)
 
     def work(self, seconds: float) -> None:
-        """The edge computes for this long, longer where it shares its core with a forward of the cloud."""
+        """Let the edge compute for this long, or longer while it shares its core with a forward of the cloud."""
         began = self.now
         while seconds > 1e-12:
             self._settle()
@@ -73,7 +73,7 @@ class Machine:
         self.now = until
 
     def _settle(self) -> None:
-        """What has come up by now is heard."""
+        """Deliver to the cloud what has arrived by now."""
         while self._up and self._up[0][0] <= self.now:
             self._cloud.hear(heappop(self._up)[2])
 
@@ -98,7 +98,7 @@ class Machine:
         )
 
     def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
-        """There is one cloud only, whatever the prompt."""
+        """There is only one cloud, whatever the prompt."""
 
     def end_answer(self) -> None:
         """Nothing else waits for this cloud."""
@@ -107,12 +107,12 @@ class Machine:
         """There is no other one."""
 
     def next_session(self) -> int:
-        """A session number that was not used yet."""
+        """A new session number."""
         self._sessions += 1
         return self._sessions
 
     def send(self, message: Up) -> int:
-        """Put a message on its way; returns its size in bytes."""
+        """Send a message; returns its size in bytes."""
         size = len(encode(message))
         self._sent += 1
         heappush(self._up, (self._up_way.arrival(self.now, size), self._sent, message))
@@ -138,6 +138,6 @@ class Machine:
         """Nothing is ever lost in a simulated link."""
 
     def silent(self, seconds: float) -> LinkLost:
-        """Nothing has spoken for this long: the simulation is wrong."""
+        """Raise an error: a cloud that is silent for this long means a fault in the simulation."""
         return LinkLost(f"the simulated verifier said nothing for {seconds:g} s")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page over many worlds: one HTML file that opens offline."""
+"""The report on many worlds: one HTML file that opens offline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def regret_page(found: Regret) -> str:
     view = StudyPage(
         name="regret",
         title="auto against the best fixed method",
-        question="What does it cost not to know the world beforehand?",
+        question="What does it cost to choose a method without knowing the world?",
         alert="",
         charts=[view_chart(chart) for chart in charts(found)],
         tables=[table(found)],
@@ -71,7 +71,7 @@ def charts(found: Regret) -> list[LineChart]:
 
 
 def table(found: Regret) -> Table:
-    """All worlds, the worst first."""
+    """The table of all worlds, the worst first."""
     rows = [
         (
             f"{one.seed}",
@@ -84,5 +84,5 @@ def table(found: Regret) -> Table:
         )
         for one in sorted(found.worlds, key=lambda one: one.of_best)
     ]
-    head = ("World", "auto over best", "auto over ar", "Best fixed", "over ar", "Tokens", "What it is like")
+    head = ("World", "auto over best", "auto over ar", "Best fixed", "over ar", "Tokens", "Description")
     return Table("Worlds, the worst first", head, tuple(rows))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays a world with a method: the real EdgeDecoder, its controller and its drafters, in the simulated clock."""
+"""Runs a method in a world: the real EdgeDecoder, its controller and its drafters, on the simulated clock."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from specdec.models import Prompt
 from specdec.options import DecodingOptions, GenerationOptions
 
 FIXED = ("ar", "sd", "fsd", "specedge", "picospec")
-"""What `auto` is compared with; where the cloud has a draft model, with CLOUD, too, and where the text repeats itself,
-with LOOKUP.
+"""The fixed methods with which `auto` is compared; CLOUD is added if the cloud has a draft model, and LOOKUP if the
+text repeats itself.
 """
 CLOUD, LOOKUP = "cloud-sd", "ngram"
 
 
 @dataclass(frozen=True)
 class PlayedWorld:
-    """One method in one world. edge_s: of it the edge computed. answers: what each cost."""
+    """One method in one world. edge_s: the time in which the edge computed. answers: the figures of each answer."""
 
     method: str
     tokens: int
@@ -37,13 +37,13 @@ class PlayedWorld:
 
 
 def methods_in(world: SimulatedWorld) -> tuple[str, ...]:
-    """The fixed methods that this world has what they need for."""
+    """The fixed methods that can run in this world."""
     cloud = () if world.cloud_draft is None else (CLOUD,)
     return (*FIXED, *cloud, *((LOOKUP,) if world.fit.repeats else ()))
 
 
 def language_of(world: SimulatedWorld) -> SimulatedLanguage:
-    """What is said in a world; the same for every method."""
+    """The text of a world, the same for every method."""
     return SimulatedLanguage(world.seed, world.fit, world.tokens)
 
 
@@ -54,8 +54,8 @@ def play(
     heard: SimulatedLanguage | None = None,
     gamma: int = DecodingOptions.gamma,
 ) -> PlayedWorld:
-    """All answers of a world, by one decoder. heard: it has answered in these words before, as long, and keeps what it
-    measured then. Raises AssertionError where an answer is not the target's own.
+    """Decode all answers of a world with one decoder. heard: a text of the same length that the decoder answers first,
+    keeping its measurements. Raises AssertionError if an answer is not the target's own.
     """
     machine, decoder = _decoder(world, method, language, gamma)
     if heard is not None:

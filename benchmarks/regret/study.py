@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The regret of `auto`: in each of many worlds, its speed over that of the best fixed method, and over `ar`."""
+"""The regret of `auto`: its speed over that of the best fixed method, and over that of `ar`, in each of many worlds."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from benchmarks.regret.worlds import SimulatedWorld, random_world
 from specnav.bench.report.promises import WINDOW_TOKENS, mean_error, windows
 
 ENOUGH = 0.95
-"""Of the best fixed method's speed: what `auto` is to reach."""
+"""The share of the best fixed method's speed that `auto` should reach."""
 OF_AR = 0.97
-"""Of the speed of `ar`: what it is never to fall below."""
+"""The share of the speed of `ar` below which `auto` should never fall."""
 
 
 class WorldRegret(msgspec.Struct, frozen=True, kw_only=True):
     """One world. speeds: tokens a second of every method, `auto` among them, prompts included.
 
-    described: what the world is like, in words. off: mean relative error of what `auto` promised, over windows of an
-    answer; None where no window was long enough.
+    described: a description of the world. off: mean relative error of the speed that `auto` predicted, over windows of
+    an answer; None if no window was long enough.
     """
 
     seed: int
@@ -47,23 +47,23 @@ class WorldRegret(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kept(self) -> bool:
-        """Whether `auto` did what it is to do."""
+        """Whether `auto` reached both shares."""
         return self.of_best >= ENOUGH and self.of_ar >= OF_AR
 
 
 class Regret(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of many worlds."""
+    """The results of many worlds."""
 
     worlds: list[WorldRegret]
 
     def words(self) -> list[str]:
-        """The findings in sentences."""
+        """The results in sentences."""
         of_best, of_ar = [one.of_best for one in self.worlds], [one.of_ar for one in self.worlds]
         offs = [one.off for one in self.worlds if one.off is not None]
         count = len(self.worlds)
         found = [
             f"{count} worlds, simulated: `auto` had {median(of_best):.3f} (median; mean {fmean(of_best):.3f}, least "
-            f"{min(of_best):.3f}) of the speed of the fixed method that was best there.",
+            f"{min(of_best):.3f}) of the speed of the best fixed method.",
             f"It reached {ENOUGH} of that in {sum(one >= ENOUGH for one in of_best)} of {count}, and {OF_AR} of `ar` "
             f"in {sum(one >= OF_AR for one in of_ar)} (least {min(of_ar):.3f}; mean {fmean(of_ar):.2f} times `ar`).",
         ]
@@ -77,14 +77,14 @@ class Regret(msgspec.Struct, frozen=True, kw_only=True):
             )
         if offs:
             found.append(
-                f"What `auto` promised was off by {100 * fmean(offs):.1f} % on average, over windows of "
+                f"The predictions of `auto` were off by {100 * fmean(offs):.1f} % on average, over windows of "
                 f"{WINDOW_TOKENS} tokens."
             )
         return found
 
 
 def described(world: SimulatedWorld) -> str:
-    """What a world is like, in a line."""
+    """A description of a world in one line."""
     one = world.verify.for_rows(1)
     words = [
         f"Tq {one:.0f} ms (×{world.verify.for_rows(5) / one:.2f} with 5 rows)",
@@ -95,16 +95,16 @@ def described(world: SimulatedWorld) -> str:
     words += [f"{len(world.phases) - 1} changes"] if len(world.phases) > 1 else []
     words += [f"shared core {world.contention:.1f}"] if world.contention else []
     words += [] if world.told else ["nothing told"]
-    words += [f"several rows ×{world.misjudged:g} of what was told"] if world.misjudged != 1.0 else []
+    words += [f"several rows ×{world.misjudged:g} of the reported time"] if world.misjudged != 1.0 else []
     words += ["hints"] if world.hint_at else []
-    words += [f"{100 * world.fit.repeats:.0f} % said before"] if world.fit.repeats else []
+    words += [f"{100 * world.fit.repeats:.0f} % repeated"] if world.fit.repeats else []
     return ", ".join(words)
 
 
 def regret_in(
     seed: int, most_answers: int = 4, repeats: float = 0.0, misjudged: float = 1.0
 ) -> WorldRegret:
-    """One world, all methods."""
+    """Simulate one world with all methods."""
     world = random_world(seed, most_answers, repeats, misjudged)
     language = language_of(world)
     played = {name: play(world, name, language) for name in (*methods_in(world), "auto")}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worlds: what forwards take on either side, the link, how good drafts are, and what changes in mid-answer.
+"""Worlds: forward times on both sides, the link, how good drafts are, and what changes in mid-answer.
 
-Drawn from a seed. Nothing in here is measured; ranges are those of the published operating points and beyond.
+Worlds are drawn from a seed. Nothing here is measured; the ranges cover the published operating points and more.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ms.
 class Fit:
     """How well the draft model knows the target. Tokens come in easy and hard stretches.
 
-    easy: share of tokens in easy ones; stretch: their mean length. sure_easy, sure_hard: mean probability that the
-    draft model gives its likeliest token there. heat: its probabilities are those of the target at this temperature;
-    above 1 the model is less sure than it might be, below 1 too sure. repeats: share of tokens in stretches that were
-    said before, of 12 tokens on average; the draft model knows them as well as others.
+    easy: share of tokens in easy stretches; stretch: the mean length of stretches. sure_easy, sure_hard: mean
+    probability that the draft model gives its likeliest token there. heat: its probabilities are those of the target at
+    this temperature; above 1 the model is less sure than it could be, below 1 too sure. repeats: share of tokens in
+    repetitions of earlier stretches, of 12 tokens on average; the draft model knows these no better than other tokens.
     """
 
     easy: float
@@ -41,12 +41,12 @@ class Fit:
 class SimulatedWorld:
     """One edge and its cloud. Milliseconds.
 
-    draft, verify, cloud_draft: forwards by their rows; cloud_draft None: no draft model there. noise: of every forward,
-    as a share. prompt: times a forward of one row that a prompt takes. phases: the first from token 0 on. contention:
-    1: both sides compute on one core, 0: each has its own. told: both sides tell what rows cost, when they are idle.
-    misjudged: forwards of several rows take this many times as long as was told.
-    hint_at: the part of a verification after which an exit gives a hint, 0: never; hint_right: how often it is right.
-    answers: their lengths.
+    draft, verify, cloud_draft: forward times by number of rows; cloud_draft None: the cloud has no draft model. noise:
+    relative noise of every forward. prompt: the time of a prompt, in forwards of one row. phases: the first begins at
+    token 0. contention: 1 if both sides compute on one core, 0 if each has its own. told: whether both sides report
+    what rows cost when they are idle. misjudged: factor by which forwards of several rows take longer than reported.
+    hint_at: the fraction of a verification after which an exit gives a hint, 0: never; hint_right: how often the hint
+    is right. answers: the lengths of the answers.
     """
 
     seed: int
@@ -67,11 +67,11 @@ class SimulatedWorld:
 
     @property
     def tokens(self) -> int:
-        """Of all answers."""
+        """The tokens of all answers together."""
         return sum(self.answers)
 
     def phase(self, token: int) -> Phase:
-        """What counts when this many tokens were said."""
+        """The phase in effect after this many tokens."""
         return [one for one in self.phases if one[0] <= token][-1]
 
 
@@ -79,20 +79,20 @@ ROWS = (1, 2, 4, 8, 16, 33, 65)
 
 
 def forwards(one_ms: float, a_row: float) -> RowMs:
-    """Forwards that take `one_ms` with one row and `a_row` of that more with each further one."""
+    """Forwards that take `one_ms` with one row, and `a_row` times that more for each further row."""
     return RowMs(tuple((rows, one_ms * (1 + a_row * (rows - 1))) for rows in ROWS))
 
 
 def random_world(
     seed: int, most_answers: int = 4, repeats: float = 0.0, misjudged: float = 1.0
 ) -> SimulatedWorld:
-    """One world, with this many answers at most. repeats: as in Fit. misjudged: as in SimulatedWorld; above 1, the rows
-    are told in every world.
+    """Draw one world with at most this many answers. repeats: as in Fit. misjudged: as in SimulatedWorld; if above 1,
+    the cost of rows is reported in every world.
     """
     draw = Random(seed)
 
     def between(low: float, high: float) -> float:
-        """Evenly by magnitude."""
+        """Log-uniform."""
         return math.exp(draw.uniform(math.log(low), math.log(high)))
 
     def sometimes(chance: float, value: float) -> float:
@@ -132,7 +132,7 @@ def random_world(
 
 
 def _phases(draw: Random, tokens: int, verify_ms: float) -> tuple[Phase, ...]:
-    """Half of all worlds stay as they are; in the others a queue comes or goes, or the target's times jump."""
+    """The phases: half of all worlds never change; in the others a queue comes or goes, or the target's times jump."""
     phases: list[Phase] = [(0, 1.0, draw.choice((0.0, 0.0, draw.uniform(0.0, 0.8) * verify_ms)))]
     if draw.random() < 0.5:
         for at in sorted(draw.sample(range(16, tokens), draw.randint(1, 3))):

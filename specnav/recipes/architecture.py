@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two models' sizes, and the way from trained weights to Hugging Face folders.
+"""The two models' sizes, and the conversion of trained weights to Hugging Face folders.
 
-A folder written here loads with `Qwen2VLForConditionalGeneration.from_pretrained` and `AutoTokenizer`; nothing in it
-is special to this repository except `nav_prompt.json`, the prompt the pair was trained with.
+A folder written here loads with `Qwen2VLForConditionalGeneration.from_pretrained` and `AutoTokenizer`. Only
+`nav_prompt.json`, the prompt of the training, is specific to this repository.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EMBEDDING_ROWS = 672
 
 @dataclass(frozen=True)
 class TrainedVisionShape:
-    """The tower of both models; only the merger's last product has each model's own width."""
+    """The vision tower of both models; only the width of the merger's last product differs."""
 
     depth: int = 3
     width: int = 96
@@ -43,8 +43,10 @@ class TrainedVisionShape:
 
 @dataclass(frozen=True)
 class TrainedTextShape:
-    """A Qwen2 decoder with heads of 32 dimensions and tied embeddings. In training, its image tokens are probed after
-    grounding_layer, and the first head of attention_layer is taught where to look.
+    """A Qwen2 decoder with heads of 32 dimensions and tied embeddings.
+
+    In training, image tokens are probed after grounding_layer, and the first head of attention_layer learns where to
+    look.
     """
 
     layers: int
@@ -66,7 +68,7 @@ DRAFT_TEXT = TrainedTextShape(2, width=128, inner=256, heads=4, kv_heads=2, grou
 
 
 def qwen2_vl_config(vision: TrainedVisionShape, text: TrainedTextShape, tokenizer):
-    """The transformers configuration of a pair of shapes."""
+    """The transformers configuration for a vision and a text shape."""
     from transformers import Qwen2VLConfig
 
     ids = tokenizer.convert_tokens_to_ids
@@ -117,9 +119,9 @@ def save_model_folder(
     weights: dict[str, Tensor] | None,
     dtype=torch.float16,
 ) -> None:
-    """Write a complete model folder; `weights` (see `export_weights`) None means randomly initialised.
+    """Write a complete model folder. weights: see `export_weights`; None: random initialisation.
 
-    The folder appears at once (built beside, then renamed), so a reader never meets half a model.
+    The folder is built next to its place and then renamed, so a reader never sees a partial model.
     """
     from transformers import GenerationConfig, Qwen2VLForConditionalGeneration
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -158,7 +160,7 @@ def save_model_folder(
 
 
 def _name_image_processor(file: Path) -> None:
-    """Give the preprocessor the published name, which every transformers version maps to the class it has."""
+    """Set the published name of the image processor, which every transformers version maps to its own class."""
     said = json.loads(file.read_text(encoding="utf-8"))
     said["image_processor_type"] = "Qwen2VLImageProcessor"
     said["processor_class"] = "Qwen2VLProcessor"
@@ -166,11 +168,11 @@ def _name_image_processor(file: Path) -> None:
 
 
 def export_weights(tower: dict[str, Tensor], text: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Join a trained tower's and a trained text model's weights under the names of Qwen2-VL. `ground.`, which serves
-    training only, is left out.
+    """Join the weights of a trained tower and a trained text model under the names of Qwen2-VL.
 
-    The tower reads one frame, Qwen2-VL two equal ones (temporal_patch_size 2): its first weight is halved and doubled.
-    A text model of another width brings `image_projection`, folded into the merger's last product.
+    `ground.` is used only in training and left out. The tower reads one frame, Qwen2-VL two equal ones
+    (temporal_patch_size 2), so its first weight is halved and repeated. A text model with another width has an
+    `image_projection`, which is folded into the merger's last product.
     """
     tower, text = dict(tower), dict(text)
     width = tower["patch_embed.weight"].shape[0]
@@ -186,7 +188,7 @@ def export_weights(tower: dict[str, Tensor], text: dict[str, Tensor]) -> dict[st
 
 
 def import_weights(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What `export_weights` has joined: the tower's and the text model's weights."""
+    """Split what `export_weights` has joined: (the tower's weights, the text model's weights)."""
     tower, text = (
         {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
         for prefix in ("model.visual.", "model.language_model.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that share out jobs, each on one thread. However the loop over the jobs ends, no process outlives it."""
+"""Distributes jobs to single-threaded processes. However the loop over the jobs ends, no process outlives it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,17 @@ from specnav.recipes.loop import parent_lives
 def shared_out(
     context: Any, begin: Callable[..., Any], given: tuple, jobs: Sequence[Any], workers: int
 ) -> Iterator[Any]:
-    """What the jobs come to, in the order in which they are done.
+    """Yield the results of the jobs in order of completion.
 
-    context: of multiprocessing. begin: called once by every process with `given`, returns what does a job. Raises
-    TrainingError, with the process's own message if it has one.
+    Args:
+        context: a multiprocessing context.
+        begin: called once by every process with `given`; returns the function that does a job.
+        given: arguments of `begin`.
+        jobs: arguments of that function.
+        workers: number of processes.
+
+    Raises:
+        TrainingError: if a process fails, with its own message if there is one.
     """
     waiting, reports = context.Queue(), context.Queue()
     for job in jobs:
@@ -44,7 +51,7 @@ def shared_out(
                     break
                 except queue.Empty:
                     if not all(worker.is_alive() for worker in crew):
-                        raise TrainingError("a process died: run the same command again to go on") from None
+                        raise TrainingError("a process died: run the same command again to continue") from None
             if error:
                 raise TrainingError(error)
             yield found
@@ -71,7 +78,7 @@ def _work(begin: Callable[..., Any], given: tuple, waiting: Any, reports: Any) -
 
 
 def _end_with_the_parent() -> None:
-    """A command that was killed leaves no process behind that would write beside the next one."""
+    """Exit with the parent, so that no process of a killed command writes in parallel with the next command."""
     while parent_lives():
         time.sleep(1.0)
     os._exit(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data stage: shards of frames, made by as many processes as asked for; complete shards are never made again."""
+"""The data stage: several processes render shards of frames; complete shards are never rendered again."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def make_frames(
     progress: Callable[[int, int], None] = lambda done, total: None,
     pairs: Pairs | None = None,
 ) -> None:
-    """Render what is missing of the frames; `progress(done, total)` is called after every shard.
+    """Render the missing frames; `progress(done, total)` is called after every shard.
 
-    pairs: the (kind, colour) that may stand in the rooms, all of training if None.
+    pairs: the (kind, colour) pairs that may occur in the rooms; None: all training pairs.
     """
     data.frames.mkdir(parents=True, exist_ok=True)
     shards = range(data.count // SHARD_FRAMES)
@@ -33,7 +33,7 @@ def make_frames(
 
 
 def renderer(data: FrameData, seed: int, pairs: Pairs | None) -> Callable[[int], None]:
-    """Makes a shard, by its number."""
+    """A function that renders a shard, given its number."""
     from navsim.world import World
 
     world = World()

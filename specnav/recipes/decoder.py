@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The language model in training form: Qwen2's decoder with m-rope on batches of equal length.
 
-Parameter names are those of Qwen2-VL's language model. Besides logits it gives what the auxiliary losses need: the
-hidden image tokens after an early layer (grounding) and one head's attention. Both serve training only.
+Parameter names are those of Qwen2-VL's language model. In addition to logits it returns the inputs of the auxiliary
+losses: grounding logits of the image tokens after an early layer, and one head's attention. Both serve training only.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _SelfAttention(nn.Module):
         self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, probe: int) -> tuple[Tensor, Tensor | None]:
-        """Hidden states after this layer, and where the probed head looks."""
+        """(output of the attention, scores of the probed head)."""
         n, length, _ = x.shape
         query = self.q_proj(x).view(n, length, self.heads, self.head_dim).transpose(1, 2)
         key = self.k_proj(x).view(n, length, self.kv_heads, self.head_dim).transpose(1, 2)
@@ -79,7 +79,7 @@ class _GatedMlp(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and a gated MLP, each behind a norm and added to what came in."""
+    """Attention and a gated MLP, each with a norm before it and a residual connection."""
 
     def __init__(self, shape: TrainedTextShape) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RmsNorm(shape.width)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, probe: int) -> tuple[Tensor, Tensor | None]:
-        """Hidden states after this layer, and where the probed head looks."""
+        """(hidden states after this layer, attention scores of the probed head)."""
         attended, scores = self.self_attn(self.input_layernorm(x), cos, sin, mask, probe)
         x = x + attended
         return x + self.mlp(self.post_attention_layernorm(x)), scores

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the training room: one exception whose one-line message says what was wrong and what to do."""
+"""The exception of the training package; its one-line message says what is wrong and what to do."""
 
 
 class TrainingError(Exception):
-    """A wrong argument, a missing file or an unusable checkpoint; the message says what to do."""
+    """A wrong argument, a missing file or an unusable checkpoint."""

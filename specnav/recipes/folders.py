@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that are there as a whole or not at all."""
+"""Folders that appear atomically, and checks of a run's folders."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SETTINGS = "settings.json"
 
 @contextmanager
 def appearing_at_once(folder: Path) -> Iterator[Path]:
-    """Gives an empty folder beside `folder` to write into, and puts it in its place when the block ends well.
+    """Yield an empty folder next to `folder` to write into, and move it into place if the block succeeds.
 
-    A reader never meets half a folder; after an error or a kill the former one is still there.
+    A reader never sees a partial folder; after an error or a kill the previous one still exists.
     """
     building = folder.with_name(folder.name + ".new")
     old = folder.with_name(folder.name + ".old")
@@ -34,10 +34,10 @@ def appearing_at_once(folder: Path) -> Iterator[Path]:
 
 
 def check_place(out: Path, marks: Collection[str], **others: Path | str) -> None:
-    """Refuse a folder for results that holds anything else, before any work is done.
+    """Raise TrainingError for an output folder that has other content, before any work is done.
 
-    marks: a folder with one of these files in it, and without folders of its own, is an earlier result and may be
-    replaced. others: by name, folders that must still be there afterwards. Raises TrainingError.
+    marks: a folder with one of these files and without subfolders is an earlier result, which may be replaced.
+    others: folders, by option name, that must not be replaced.
     """
     place = out.resolve()
     for name, other in others.items():
@@ -47,30 +47,31 @@ def check_place(out: Path, marks: Collection[str], **others: Path | str) -> None
         if str(other) and kept.exists() and place.is_relative_to(kept):
             raise TrainingError(f"--out {out} lies in --{name} {other}: give another folder")
     if not place.name:
-        raise TrainingError(f"--out {out} cannot be replaced: give a folder of its own")
+        raise TrainingError(f"--out {out} cannot be replaced: give a separate folder")
     if place.exists() and not place.is_dir():
         raise TrainingError(f"--out {out} is a file: give a folder")
     held = list(place.iterdir()) if place.exists() else []
     ours = any(entry.name in marks for entry in held) and not any(entry.is_dir() for entry in held)
     if held and not ours:
-        raise TrainingError(f"--out {out} holds something else already: give a new folder, or an empty one")
+        raise TrainingError(f"--out {out} has other content: give a new or an empty folder")
 
 
 @contextmanager
 def roomy(place: Path) -> Iterator[None]:
-    """Tells a disk that is full, or a place that cannot be written, in one line. Raises TrainingError for it."""
+    """Turn an OSError, such as a full disk, into TrainingError with a one-line message."""
     try:
         yield
     except OSError as error:
         raise TrainingError(
-            f"{place} cannot be written ({error.strerror or error}): make room, then run the same command again "
-            "to go on"
+            f"{place} cannot be written ({error.strerror or error}): free some space, then run the same command again "
+            "to continue"
         ) from error
 
 
 def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:
-    """Note in a run's folder what it is made with. Raises TrainingError where the folder holds anything
-    made with other settings; settings alone, of a run that was refused before it made anything, are replaced.
+    """Save the settings in a run's folder.
+
+    Raises TrainingError if the folder has results of other settings. A folder with only settings is overwritten.
     """
     file, text = run / SETTINGS, json.dumps(settings, indent=1, default=str)
     has_begun = any(entry != file for entry in run.iterdir())

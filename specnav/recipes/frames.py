@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rendered frames with structured labels: what every patch shows and what the oracle knows about every object.
+"""Rendered frames with structured labels: the content of every patch, and the oracle's facts about every object.
 
-Frames are made in shards, each from its own seed, so that a killed run goes on with the next missing shard and several
-processes share the work. Only training rooms are used: held-out pairs of kind and colour never appear here.
+Frames are made in shards, each from its own seed, so that a resumed run continues with the next missing shard and
+several processes can share the work. Only training rooms are used: held-out pairs of kind and colour never appear.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FRAMES_A_ROOM = 14
 MAX_OBJECTS = 10
 MIN_PATCH_PIXELS = 8  # a patch belongs to an object from this many of its 196 pixels on
 SEEN_PIXELS = 45  # an object counts as seen from this many pixels on
-UNSEEN_PIXELS = 10  # and as not seen below this many; between the two it is never asked for
+UNSEEN_PIXELS = 10  # below this many it counts as not seen; between the two it is never asked for
 BODY = 0.27  # radius kept free around the robot's path, metres (its own is 0.22)
 LOOK_AHEAD = 1.2  # metres
 COLUMN_RANGE = 6.0  # metres
@@ -71,9 +71,7 @@ FRAME = np.dtype(
 
 @dataclass(frozen=True)
 class FrameData:
-    """What the stages of the vision pair learn from: the first `count` frames of a run's folder, but for the last
-    `held_back` of these.
-    """
+    """Training data of the vision pair: the first `count` frames of a run's folder, without the last `held_back`."""
 
     work: Path
     count: int
@@ -91,7 +89,7 @@ class FrameData:
 
     @property
     def tower(self) -> Path:
-        """The weights of the tower that made these."""
+        """The weights of the tower that made these features."""
         return self.work / "features.tower.pt"
 
 
@@ -116,7 +114,7 @@ def shard_files(folder: Path, shard: int) -> tuple[Path, Path]:
 
 
 def load_frames(folder: Path, count: int) -> FrameSet:
-    """The first `count` frames (a multiple of the shard size). Raises TrainingError when shards are missing."""
+    """Load the first `count` frames (a multiple of the shard size). Raises TrainingError if shards are missing."""
     frames, labels = [], []
     for shard in range(count // SHARD_FRAMES):
         frame_file, label_file = shard_files(folder, shard)
@@ -130,7 +128,7 @@ def load_frames(folder: Path, count: int) -> FrameSet:
 
 
 def make_shard(world: World, folder: Path, seed: int, shard: int, pairs: Pairs | None = None) -> None:
-    """Render one shard and write it. pairs: what may stand in its rooms (see `random_room`)."""
+    """Render one shard and write it. pairs: see `random_room`."""
     rng = random.Random(f"frames-1/{seed}/{shard}")
     frames = np.empty((SHARD_FRAMES, arch.IMAGE_HEIGHT, arch.IMAGE_WIDTH, 3), np.uint8)
     labels = np.zeros(SHARD_FRAMES, FRAME)
@@ -150,7 +148,7 @@ def make_shard(world: World, folder: Path, seed: int, shard: int, pairs: Pairs |
 
 
 def as_camera_sends(picture: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
-    """The picture after a JPEG of this quality, as the robot's software gets it."""
+    """The picture after JPEG compression, as the robot's software receives it."""
     import cv2
 
     _, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
@@ -160,7 +158,7 @@ def as_camera_sends(picture: NDArray[np.uint8], quality: int) -> NDArray[np.uint
 
 
 def random_room(rng: random.Random, seed: int, pairs: Pairs | None = None) -> Room:
-    """A training room with look-alikes. pairs: the (kind, colour) that may stand in it, all of training if None."""
+    """A training room with similar objects. pairs: allowed (kind, colour) pairs; None: all training pairs."""
     from navsim.kinds import TRAIN_PAIRS
     from navsim.layout import furnish, wanted_pairs
 
@@ -172,7 +170,7 @@ def random_room(rng: random.Random, seed: int, pairs: Pairs | None = None) -> Ro
 
 
 def random_poses(rng: random.Random, room: Room, count: int) -> list[Pose2D]:
-    """Free poses: a third anywhere, a third anywhere but towards an object, a third close to an object."""
+    """Free poses: 40 % close to and facing an object, 35 % anywhere but facing one, 25 % anywhere in any direction."""
     from navsim.geometry import Pose2D
 
     poses: list[Pose2D] = []
@@ -245,13 +243,13 @@ def patch_owners(segments: NDArray[np.int32], objects: int) -> NDArray[np.int8]:
 def free_length(
     shapes: list[Shape] | tuple[Shape, ...], x: float, y: float, angle: float, limit: float
 ) -> float:
-    """How far a disc of radius BODY can go in a direction before it touches a shape [m], at most `limit`."""
+    """How far a disc of radius BODY can move in a direction before it touches a shape [m], at most `limit`."""
     ux, uy = math.cos(angle), math.sin(angle)
     near = [s for s in shapes if s.distance(x, y) < BODY + limit]
     gone = 0.0
     for _ in range(40):
         gap = min((s.distance(x + gone * ux, y + gone * uy) for s in near), default=math.inf) - BODY
-        # Starting a little too close is not an obstacle as long as going on leads away.
+        # Starting slightly too close does not block, as long as moving on increases the distance.
         if gap < 0.004 and not (gone < 0.1 and _leaving(near, x + gone * ux, y + gone * uy, ux, uy)):
             return gone
         gone += max(gap, 0.02)

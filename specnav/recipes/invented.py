@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default data: the target's own answers to questions that this project can make itself, about Python or about rooms.
+"""Default data: the target's own answers to generated questions about Python or about rooms.
 
-What exits are for is predicting the target's own words, so its own words are the best text to learn from.
+Exits must predict the target's own texts, so these are the best training data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 def questions_about_python(
     model: LoadedModel, count: int, held_back: int, seed: int
 ) -> tuple[list[ExitSample], list[ExitSample]]:
-    """Prompts to learn from and prompts of files held back, from this interpreter's own library."""
+    """(training prompts, prompts about held-back files), from this interpreter's own library."""
     from specnav.recipes.text.corpus import library_folder, read_corpus
     from specnav.recipes.text.speech import invent_questions
 
@@ -45,9 +45,9 @@ def questions_about_python(
 def questions_about_rooms(
     model: LoadedModel, count: int, folder: Path, seed: int, progress: Progress = lambda done, total: None
 ) -> list[ExitSample]:
-    """Instructions beside camera frames of the simulator's training rooms, the pictures in `folder`.
+    """Instructions with camera frames of the simulator's training rooms; the pictures are written into `folder`.
 
-    Every room is made anew, so any part of the prompts may be held back.
+    Every room is new, so any part of the prompts may be held back.
     """
     from navsim.kinds import TRAIN_PAIRS
     from navsim.world import World
@@ -78,7 +78,7 @@ def questions_about_rooms(
 def own_answers(
     model: LoadedModel, asked: Sequence[ExitSample], seed: int, progress: Progress = lambda done, total: None
 ) -> list[ExitSample]:
-    """The target's answers as samples, SAMPLED_SHARE of them sampled and the others greedy, many decoded at once."""
+    """The target's answers as samples, decoded in batches; SAMPLED_SHARE of them are sampled, the others greedy."""
     samples: list[ExitSample] = []
     every = round(1 / SAMPLED_SHARE)
     for at in range(0, len(asked), TOGETHER):
@@ -99,7 +99,7 @@ def own_answers(
 def _answers(
     model: LoadedModel, prompts: Sequence[ExitSample], choosers: Sequence[Chooser]
 ) -> list[list[int]]:
-    """Answers of one group, the end-of-sequence token included where it came."""
+    """Answers of one group, including the end-of-sequence token if it was generated."""
     answers: list[list[int]] = [[] for _ in prompts]
     sessions: list[ModelSession] = []
     for index, prompt in enumerate(prompts):
@@ -120,7 +120,7 @@ def _goes_on(model: LoadedModel, session: ModelSession, answer: list[int]) -> bo
 
 
 def _jpeg(picture, quality: int) -> bytes:
-    """uint8 RGB [height, width, 3] as the camera sends it."""
+    """Encode uint8 RGB [height, width, 3] as the camera does."""
     import cv2
 
     return cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()

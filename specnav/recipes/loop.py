@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop of all stages: data-parallel processes, cosine schedule, checkpoints, resume after a kill.
+"""The training loop of all stages: data-parallel processes, cosine schedule, checkpoints, resuming after a kill.
 
-A *task* is what a stage brings: a model and a loss of a step's batch. Batches depend on (seed, step, rank) alone, so a
-resumed run sees what it would have seen. On a CPU every process has one thread; on a GPU there is one process.
+A *task* is a stage's model and its loss on a batch. Batches depend only on (seed, step, rank), so a resumed run uses
+the same ones as an uninterrupted run. On a CPU every process has one thread; on a GPU there is one process.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ Progress = Callable[[int, int, dict[str, float]], None]
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """steps: updates. batch: rows a process. minutes: 0, or the schedule is shortened to end by then. checkpoint_every:
-    updates between two checkpoints; checkpoint_s: 0, or seconds between them instead.
+    """Settings of one stage's loop.
+
+    steps: number of updates. batch: rows per process. minutes: shortens the schedule to end after this time; 0: no.
+    checkpoint_every: updates between two checkpoints. checkpoint_s: seconds between them instead; 0: no.
     """
 
     name: str
@@ -55,30 +57,30 @@ class LoopSettings:
 
     @property
     def checkpoint(self) -> Path:
-        """The file a killed run goes on from."""
+        """The file from which a killed run resumes."""
         return self.folder / f"{self.name}.ckpt"
 
     @property
     def log(self) -> Path:
-        """The figures that were noted, a JSON object a line."""
+        """The file of figures, one JSON object per line."""
         return self.folder / f"{self.name}.log"
 
 
 class TrainingTask(Protocol):
-    """A stage's model and loss. It may have `goes_on(step)`: this many updates were made before; `at_end()`: called
-    after the last update, raises if something is wrong; and `at_checkpoint()`: called in the first process before a
-    checkpoint is kept, gives figures to be noted.
+    """A stage's model and loss.
+
+    Optional methods: `goes_on(step)` is called when resuming after `step` updates. `at_end()` is called after the last
+    update and raises if something is wrong. `at_checkpoint()` is called in the first process before a checkpoint is
+    saved and returns figures for the log.
     """
 
     @property
     def model(self) -> nn.Module:
-        """What is trained."""
+        """The module to train."""
 
     @property
     def loss(self) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
-        """Of a batch: the loss, and detached scalars to report; "tokens", how many it learnt from, is reported a
-        second.
-        """
+        """Maps a batch to (loss, detached scalars to report); "tokens", the number learnt, is reported per second."""
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
         """Draw one batch."""
@@ -98,9 +100,9 @@ def read_checkpoint(file: Path) -> dict:
 
 
 def read_log(file: Path) -> list[dict[str, float]]:
-    """What a stage's log holds, in the order of its updates; those done again after a kill count as done last.
+    """The entries of a stage's log, ordered by update; for updates repeated after a kill, the last entry counts.
 
-    A line that a kill has left half written counts for nothing. Raises TrainingError for a file that cannot be read.
+    A partial line is ignored. Raises TrainingError for a file that cannot be read.
     """
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
@@ -116,7 +118,7 @@ def read_log(file: Path) -> list[dict[str, float]]:
 
 
 def is_finished(settings: LoopSettings) -> bool:
-    """Whether this stage has run to its end."""
+    """Whether this stage is complete."""
     return settings.checkpoint.exists() and bool(read_checkpoint(settings.checkpoint)["finished"])
 
 
@@ -127,10 +129,10 @@ def fit(
     workers: int,
     progress: Progress,
 ) -> int:
-    """Train `build(*arguments, device)` in `workers` processes; returns the number of updates in all.
+    """Train `build(*arguments, device)` in `workers` processes; returns the total number of updates.
 
-    Interrupted by SIGINT or a kill it goes on from its last checkpoint when called again. Raises TrainingError, and
-    UsageError where another process trains in this folder.
+    After SIGINT or a kill, another call resumes from the last checkpoint. Raises TrainingError, and UsageError if
+    another process trains in this folder.
     """
     settings.folder.mkdir(parents=True, exist_ok=True)
     claim(settings.folder.resolve())  # a second process would write the same checkpoints
@@ -138,8 +140,8 @@ def fit(
         return int(read_checkpoint(settings.checkpoint)["step"])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     workers = 1 if device == "cuda" else workers
-    # A clean process, without threads, imports once for the workers of all stages. What has imported must not
-    # be forked where there is a GPU: it may have looked for that.
+    # A clean process without threads imports once for the workers of all stages. With a GPU, a process that has
+    # imported must not be forked, because the imports may have initialised CUDA.
     context: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
     if device == "cpu":
         context = multiprocessing.get_context("forkserver")
@@ -173,7 +175,7 @@ def _follow(crew: list, reports, settings: LoopSettings, progress: Progress) -> 
             dead = [worker.exitcode for worker in crew if worker.exitcode not in (None, 0)]
             if dead:
                 raise TrainingError(
-                    f"a process of stage {settings.name} died (exit {dead[0]}): run the same command again to go on"
+                    f"a process of stage {settings.name} died (exit {dead[0]}): run the same command again to continue"
                 ) from None
             continue
         if kind == "error":
@@ -222,7 +224,7 @@ def _run(task: TrainingTask, settings: LoopSettings, rank: int, world: int, devi
     while not finished:
         if not parent_lives():
             raise SystemExit(1)
-        # Rank 0's clock decides for all, so that every process ends at the same step.
+        # Rank 0's clock is used by all processes, so that they end at the same step.
         clock = torch.tensor([time.monotonic() - started if rank == 0 else 0.0])
         if world > 1:
             torch.distributed.all_reduce(clock)
@@ -307,12 +309,12 @@ def _save(
             torch.save(state, partial)
     except (OSError, RuntimeError) as error:  # torch reports a full disk with either
         raise TrainingError(
-            f"{settings.checkpoint} cannot be written ({error}): make room, then run the same command again to go on"
+            f"{settings.checkpoint} cannot be written ({error}): free some space, then run the same command again"
         ) from error
 
 
 def _last_good(settings: LoopSettings) -> str:
-    """What a run that went wrong has kept."""
+    """A hint about the last good checkpoint, for error messages."""
     exists = settings.checkpoint.exists()
-    kept = f"{settings.checkpoint} is kept as it was" if exists else "no checkpoint was written yet"
-    return f"{kept}: go on from it with a lower learning rate"
+    kept = f"{settings.checkpoint} is unchanged" if exists else "no checkpoint was written yet"
+    return f"{kept}: continue with a lower learning rate"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a pair: closed loops on the held-out split, absent targets, tokens a pass; a table and a JSON file.
+"""Measures a pair: closed loops on the held-out split, absent targets, tokens per pass; prints a table, writes JSON.
 
 `python -m specnav.recipes.measure FOLDER` measures FOLDER/nav-target and FOLDER/nav-draft. Everything is greedy
 and seeded.
@@ -50,7 +50,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def figures_of(name: str, result: RolloutResult) -> RolloutFigures:
-    """A line of the table: means, how episodes ended, success on held-out and known pairs, failures by kind."""
+    """A line of the table: means, reasons of endings, success on held-out and known pairs, failures by kind."""
     values = result.summary()
     values["success_low"], values["success_high"] = wilson(values["success"], len(result.scores))
     for part, wanted in (("success_held_out_pairs", True), ("success_known_pairs", False)):
@@ -69,7 +69,7 @@ def figures_of(name: str, result: RolloutResult) -> RolloutFigures:
 
 
 def speculation(result: RolloutResult, target: ModelSpeaker, draft: ModelSpeaker, gamma: int = GAMMA) -> RolloutFigures:
-    """Tokens a target pass (accepted + 1) and agreement on the frames kept of rollouts of the target."""
+    """Tokens per target pass (accepted + 1), and agreement, on the kept frames of the target's rollouts."""
     tokens = passes = agreed = 0
     for run in result.runs:
         for frame, answer in zip(run.frames, run.answers, strict=False):
@@ -110,9 +110,9 @@ def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str
 
 def main(
     pair: Annotated[Path, typer.Argument(help="Folder with nav-target and nav-draft.")],
-    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes a measure.")] = 300,
+    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes per measure.")] = 300,
     first_seed: Annotated[int, typer.Option(min=0, help="First seed of the held-out split.")] = 0,
-    only: Annotated[str, typer.Option(help=f"Some of {','.join(MEASURES)}.")] = ",".join(MEASURES),
+    only: Annotated[str, typer.Option(help=f"Measures to run, of {','.join(MEASURES)}.")] = ",".join(MEASURES),
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
     """Measure a pair in closed loop on the held-out split."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture of what the frontier search remembers on its way, over the room that it never sees.
+"""Draws the memory of the frontier search during an episode, over the room's plan, which the search does not know.
 
-`python -m specnav.recipes.memory_picture default_models 31073 docs/exploration.png` carries one held-out episode
-out and draws its memory at four moments. The walls and things are the simulator's, drawn for the reader only.
+`python -m specnav.recipes.memory_picture default_models 31073 docs/exploration.png` runs one held-out episode and draws
+the memory at four moments. Walls and objects come from the simulator and are drawn only for the reader.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from navsim.world import World
 
 MOMENTS = 4
-SCALE, EDGE, GAP = 60, 0.4, 8  # pixels a metre, metres around the room, pixels between panels
+SCALE, EDGE, GAP = 60, 0.4, 8  # pixels per metre, metres around the room, pixels between panels
 
 
 @dataclass
 class Watching:
-    """A speaker that keeps where the robot was and what its policy remembered at each of its answers."""
+    """A speaker that records the robot's pose and its policy's memory at each answer."""
 
     speaker: Speaker
     poses: list[Pose2D] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Watching:
 
 
 def draw(episode: Episode, seen: Watching, out: Path) -> None:
-    """Write the picture: one panel a moment, the last one at the end of the episode."""
+    """Write the picture: one panel per moment, the last one at the end of the episode."""
     moments = [round(k) for k in np.linspace(1, len(seen.poses) - 1, MOMENTS)]
     panels = [_panel(episode, seen, moment) for moment in moments]
     whole = Image.new("RGB", (sum(p.width for p in panels) + GAP * (MOMENTS - 1), panels[0].height), "white")
@@ -63,7 +63,7 @@ def draw(episode: Episode, seen: Watching, out: Path) -> None:
 
 
 def _panel(episode: Episode, seen: Watching, moment: int) -> Image.Image:
-    """Blue: where the target may be. Red: where the robot cannot go. Green looks show the target."""
+    """One panel. Blue: where the target may be. Red: where the robot cannot go. Green: views that show the target."""
     x0, y0, x1, y1 = episode.room.bounds
     size = (round((x1 - x0 + 2 * EDGE) * SCALE), round((y1 - y0 + 2 * EDGE) * SCALE))
 
@@ -107,7 +107,7 @@ def main(
     seed: Annotated[int, typer.Argument(min=0, help="Held-out episode.")],
     out: Annotated[Path, typer.Argument(help="The picture, PNG.")],
 ) -> None:
-    """Carry one episode out with the frontier search and draw what it remembered."""
+    """Run one episode with the frontier search and draw its memory."""
     import torch
 
     from navsim.episodes import make_episode

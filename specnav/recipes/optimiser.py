@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Muon for the hidden matrices, AdamW for everything else.
 
-Muon (Jordan et al. 2024) replaces a matrix's momentum by its nearest orthogonal matrix, here with the step size that
-gives updates the root mean square of AdamW's ("match_rms_adamw", arXiv 2502.16982). Matrices of one shape go together.
+Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal matrix. The step size here gives
+updates the root mean square of AdamW's ("match_rms_adamw", arXiv 2502.16982). Matrices of one shape are batched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NS_STEPS = 5
 
 
 def gradients_of(weights: Sequence[nn.Parameter]) -> list[Tensor]:
-    """The gradients of weights, all of which must have one."""
+    """The gradients of weights; each weight must have one."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     assert len(gradients) == len(weights)
     return gradients
@@ -41,8 +41,9 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 class MuonAdamW:
-    """Both optimisers behind one `step`, for what has gradients. Matrices with a word of `plain` in their name go to
-    AdamW.
+    """Both optimisers with one `step`, for weights with gradients.
+
+    Matrices whose name contains a word of `plain` are updated by AdamW.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class MuonAdamW:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """One update with the gradients that are there."""
+        """Update the weights with their current gradients."""
         for weights, momentum in zip(self._groups, self._momenta, strict=True):
             gradient = torch.stack(gradients_of(weights))
             momentum.lerp_(gradient, 1 - MOMENTUM)
@@ -79,11 +80,11 @@ class MuonAdamW:
         self._adamw.step()
 
     def state_dict(self) -> dict:
-        """All that a resumed run needs."""
+        """The state for a checkpoint."""
         return {"momenta": self._momenta, "adamw": self._adamw.state_dict(), "names": self._names}
 
     def load_state_dict(self, state: dict) -> None:
-        """Take up a saved state of the same model."""
+        """Restore a saved state of the same model. Raises ValueError for another model."""
         if state["names"] != self._names:
             raise ValueError("the optimiser state belongs to another model")
         for mine, saved in zip(self._momenta, state["momenta"], strict=True):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model should answer about a frame: the oracle's facts, its action, and how both are worded.
+"""The correct answer about a frame: the oracle's facts, its action, and their wording.
 
-A *view* is what the oracle knows about one object in one frame. Facts are kept apart from words, so that wording and
-rules can change without rendering again. The action depends on what one frame shows, never on memory.
+A *view* is the oracle's knowledge of one object in one frame. Facts are separate from wording, so that wording and
+rules can change without rendering again. The action depends only on the current frame, never on memory.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from spec_vlm_nav.language.actions import Action, ActionKind
 
 STOP_DISTANCE = 0.62  # metres to the surface; success needs 0.8
 STOP_BEARING = 30.0  # degrees; success needs 45
-AHEAD = 15.0  # stated bearings below this: go on
+AHEAD = 15.0  # stated bearings below this: go straight on
 SMALL_TURN = 25.0  # stated bearings below this: turn by 15
-DETOUR_AHEAD = 26.0  # a way round within this bearing: go on, so that a detour is not turned back at once
-KEEP_IN_VIEW = 40.0  # a detour's turn must not carry the target beyond this bearing
+DETOUR_AHEAD = 26.0  # way round within this bearing: go straight on, so that a detour is not reversed at once
+KEEP_IN_VIEW = 40.0  # a detour's turn must not move the target beyond this bearing
 STEPS = (75, 50, 25)  # centimetres
-REACH = 0.50  # a step should end no nearer to the target than this, metres
-WALKABLE = 0.80  # free length that makes the way ahead clear when the target is not seen, metres
-SPARE = 0.04  # free length wanted beyond a step, metres
+REACH = 0.50  # a step should end no closer to the target than this, metres
+WALKABLE = 0.80  # free length at which the way counts as clear if the target is not seen, metres
+SPARE = 0.04  # free length required beyond a step, metres
 
 TEMPLATES = (
     "find the {}", "go to the {}", "look for the {}", "walk to the {}", "stop at the {}", "move to the {}",
@@ -35,9 +35,9 @@ TEMPLATES = (
 class VisibleObject:
     """One object in one frame.
 
-    bearing: degrees, left positive, of the middle of what is visible. distance: metres to its surface. ahead_free: how
-    far the robot can go straight on, metres (capped). blocked: the direct way to the object is not free.
-    way: direction of the planned way round, degrees, left positive; nan where the direct way is free.
+    bearing: degrees, left positive, of the middle of the visible part. distance: metres to its surface. ahead_free: how
+    far the robot can go straight on, metres (capped). blocked: whether the direct way to the object is not free.
+    way: direction of the planned way round, degrees, left positive; NaN if the direct way is free.
     """
 
     bearing: float
@@ -48,18 +48,18 @@ class VisibleObject:
 
 
 def stated_bearing(bearing: float) -> int:
-    """The bearing as an answer states it: multiples of five degrees."""
+    """The bearing as stated in answers: multiples of five degrees."""
     return round(bearing / 5.0) * 5
 
 
 def stated_distance(distance: float) -> str:
-    """The distance as an answer states it: tenths below two metres, halves above."""
+    """The distance as stated in answers: tenths below two metres, halves above."""
     rounded = round(distance, 1) if distance < 1.95 else round(distance * 2) / 2
     return f"{rounded:.1f}"
 
 
 def _forward(wanted: float, free: float) -> Action | None:
-    """The longest step no longer than `wanted` that the free length allows, or None."""
+    """The longest step of at most `wanted` metres that the free length allows, or None."""
     for step in STEPS:
         if step / 100 <= max(wanted, 0.25) + 1e-6 and step / 100 + SPARE <= free:
             return Action(ActionKind.FORWARD, step)
@@ -110,11 +110,11 @@ def answer_seen(name: str, view: VisibleObject) -> str:
 
 
 def answer_unseen(name: str, ahead_free: float) -> str:
-    """The answer about an object that the frame does not show: say so, and look around, always the same way."""
+    """The answer about an object that the frame does not show: say so, and turn left to look around."""
     way = "clear" if ahead_free >= WALKABLE else "blocked"
     return f"I do not see the {name}, {way}. {Action(ActionKind.TURN_LEFT, 45).sentence}"
 
 
 def instruct(name: str, rng: random.Random) -> str:
-    """An instruction naming an object; the plain "find the ..." most often."""
+    """An instruction that names an object; most often the plain "find the ..."."""
     return (TEMPLATES[0] if rng.random() < 0.35 else rng.choice(TEMPLATES)).format(name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions and answers about labelled frames: which are asked how often, and how they become rows of token ids.
+"""Questions and answers about labelled frames: their distribution, and their encoding as rows of token ids.
 
-Names in questions come from training pairs alone, seen or not: were held-out pairs asked for as absent ones, a model
+Names in questions come only from training pairs, visible or not. If held-out pairs were asked for as absent, a model
 would learn never to see them.
 """
 
@@ -34,7 +34,7 @@ KEY_WORDS = (
 
 @dataclass(frozen=True)
 class FrameQuestion:
-    """One question: the frame (index into the cache), what is asked, and the object that answers it (-1: not seen)."""
+    """One question: the frame (index into the cache), the name asked for, and the object (-1: not seen)."""
 
     frame: int
     name: str
@@ -42,7 +42,7 @@ class FrameQuestion:
 
 
 class QuestionEncoder:
-    """Questions -> rows of ids, the way `specdec` and the robot's prompt spec give them to the models."""
+    """Encodes questions as rows of ids, in the prompt format of `specdec` and the robot's prompt spec."""
 
     def __init__(self, tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -96,7 +96,7 @@ def image_positions(pads: Tensor, length: int) -> Tensor:
 
 
 def attention_mask(pads: Tensor, length: int) -> Tensor:
-    """bool [n, 1, length, length]: causal, padding hidden (padding rows see themselves)."""
+    """Mask bool [n, 1, length, length]: causal, padding hidden (padding rows see themselves)."""
     columns = torch.arange(length, device=pads.device)
     causal = columns[None, :] <= columns[:, None]
     real = columns[None, None, :] >= pads[:, None, None]
@@ -105,9 +105,9 @@ def attention_mask(pads: Tensor, length: int) -> Tensor:
 
 
 class QuestionBook:
-    """Draws questions about a set of labels (FRAME records). Frames from `mirror_at` on are mirrored copies.
+    """Draws questions about a set of labels (FRAME records).
 
-    kinds, colours: names by index; pairs: allowed (kind, colour) names.
+    kinds, colours: names by index. pairs: allowed (kind, colour) names.
     """
 
     def __init__(self, labels: np.ndarray, kinds: list[str], colours: list[str], pairs: set[tuple[str, str]]) -> None:
@@ -127,7 +127,7 @@ class QuestionBook:
         return f"{self.colours[record['colour']]} {self.kinds[record['kind']]}"
 
     def draw(self, rng: random.Random) -> FrameQuestion:
-        """One question (frame not mirrored)."""
+        """Draw one question; its frame is not mirrored."""
         frame, thing = self.seen[min(int(np.searchsorted(self._cumulative, rng.random())), len(self.seen) - 1)]
         if rng.random() < POSITIVES:
             return FrameQuestion(int(frame), self.name(frame, thing), int(thing))
@@ -139,7 +139,7 @@ class QuestionBook:
         return FrameQuestion(int(self.seen[0][0]), self.name(*self.seen[0]), int(self.seen[0][1]))
 
     def _unseen_name(self, rng: random.Random, frame: int, thing: int) -> str | None:
-        """A name that this frame does not show: near-misses of the object, something out of sight, or any name."""
+        """A name that this frame does not show: similar to the object, an object out of sight, or any name."""
         things = self.labels["objects"][frame]
         form = rng.random()
         if form < 0.7 and things["kind"][thing] >= 0:

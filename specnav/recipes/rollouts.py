@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Closed loops of many episodes at once, without ROS: render, answer, decide, move, score.
 
-A *speaker* answers all running episodes of a round in one batch; the oracle is one speaker, a model another. Actions go
-through the robot's own parser and exploration policy, the body is the simulator's. It never trains anything.
+A *speaker* answers all running episodes of a round in one batch; the oracle is one speaker, a model another. Answers
+pass through the robot's own parser and exploration policy; the body is the simulator's. Nothing is trained here.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ JPEG_QUALITY = 90
 TURN_ERROR = math.radians(1.5)
 MOVE_ERROR = 0.015
 SPARE_M = 0.04
-"""What a robot keeps from things beside it, over its radius."""
+"""Distance that the robot keeps from objects beside it, in addition to its radius."""
 _SPEED = 0.5
 _DT = 0.02
 
 
 @dataclass
 class EpisodeRollout:
-    """One episode under way, and all that was said in it."""
+    """The state of one running episode, with all its answers."""
 
     episode: Episode
     base: PlanarBase
@@ -58,19 +58,19 @@ class EpisodeRollout:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the episode has ended."""
         return self.stopped or len(self.answers) >= MAX_DECISIONS
 
 
 class Speaker(Protocol):
-    """Answers a round."""
+    """Answers all running episodes of a round."""
 
     def answer(self, runs: Sequence[EpisodeRollout], frames: Sequence[np.ndarray], world: World) -> list[str]:
-        """One answer per run; frames uint8 [140, 224, 3] are what the camera sends."""
+        """One answer per run. frames: the camera's pictures, uint8 [140, 224, 3]."""
 
 
 class OracleSpeaker:
-    """Answers from the simulator's own knowledge: the upper bound, and a test of the rules."""
+    """Answers from the simulator's ground truth: an upper bound, and a test of the rules."""
 
     def answer(self, runs: Sequence[EpisodeRollout], frames: Sequence[np.ndarray], world: World) -> list[str]:
         """See Speaker."""
@@ -94,7 +94,7 @@ class OracleSpeaker:
 
 @dataclass(frozen=True)
 class RolloutResult:
-    """What came out of a set of episodes."""
+    """The results of a set of episodes."""
 
     runs: tuple[EpisodeRollout, ...]
     scores: tuple[Score, ...]
@@ -114,7 +114,7 @@ class RolloutResult:
         }
 
     def reasons(self) -> Counter[str]:
-        """How the episodes ended."""
+        """Counts of the reasons for which episodes ended."""
         return Counter(score.reason for score in self.scores)
 
 
@@ -126,7 +126,7 @@ def roll_out(
     keep_frames: int = 0,
     seed: int = 0,
 ) -> RolloutResult:
-    """Run all episodes to their ends, round by round. keep_frames: frames kept of each run, for later measurements."""
+    """Run all episodes to their ends, round by round. keep_frames: frames to keep per run, for later measurements."""
     from navsim.base import BaseLimits, PlanarBase
     from navsim.scoring import score_episode
 
@@ -164,7 +164,7 @@ def roll_out(
 
 
 def simulated_body() -> RobotBody:
-    """The simulator's camera and robot, as config/sim.yaml describes them to the nodes."""
+    """The simulator's camera and robot, as in config/sim.yaml."""
     from navsim.planner import ROBOT_RADIUS
     from navsim.visibility import CAMERA_HFOV, EYE_HEIGHT
 
@@ -189,7 +189,7 @@ def _carry_out(run: EpisodeRollout, answer: str, look: FloorPicture) -> None:
 
 
 def drive(base: PlanarBase, action: Action, rng: random.Random) -> bool:
-    """Move the body, with a small error of execution; returns whether it touched something."""
+    """Move the body, with a small execution error; returns whether it touched something."""
     before = base.collisions
     if action.is_turn:
         goal = action.angle_rad + rng.gauss(0.0, TURN_ERROR)
@@ -206,7 +206,7 @@ def drive(base: PlanarBase, action: Action, rng: random.Random) -> bool:
         gone = base.travelled
         base.command(_SPEED, 0.0)
         base.step(_DT)
-        # Touching something and not getting on.
+        # In contact and no longer moving.
         blocked = base.in_contact and base.travelled - gone < 0.5 * _SPEED * _DT
         if blocked or base.collisions > before:
             break

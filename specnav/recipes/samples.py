@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A *sample*: the ids of a text the target will read, and from where on its exits learn from it.
+"""A *sample*: the ids of a text for the target, and the first id to learn.
 
-Samples lie in the run folder as one JSON object a line, so that every process and every sitting sees the same ones.
+Samples are kept in the run folder, one JSON object per line, so that every process and every resumed run uses the same
+ones.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ SHORTEST = 2
 
 
 class ExitSample(msgspec.Struct, frozen=True):
-    """ids: every image as ONE placeholder, all of them before `start`. start: the first id that an exit should
-    predict. images: files. origin: where it comes from, for error messages.
+    """One sample. ids: with ONE placeholder per image, all before `start`. start: the first id to predict.
+
+    images: files. origin: the source, for error messages.
     """
 
     ids: tuple[int, ...]
@@ -31,7 +33,7 @@ class ExitSample(msgspec.Struct, frozen=True):
     origin: str = ""
 
     def answered(self, answer: Sequence[int]) -> ExitSample:
-        """A prompt with its answer: a text."""
+        """A text: this prompt with its answer."""
         return ExitSample((*self.ids, *answer), len(self.ids), self.images, self.origin)
 
     def read(self) -> Prompt:
@@ -44,7 +46,7 @@ class ExitSample(msgspec.Struct, frozen=True):
             ) from error
 
     def encode(self, model: LoadedModel) -> tuple[EncodedPrompt, range]:
-        """The text as the model takes it, and the rows that predict what is learnt. Raises TrainingError."""
+        """(the encoded text, the rows that predict learnt ids). Raises TrainingError."""
         try:
             encoded = model.encode(self.read())
         except ModelError as error:
@@ -55,7 +57,7 @@ class ExitSample(msgspec.Struct, frozen=True):
 
 
 def cut(sample: ExitSample, length: int) -> ExitSample | None:
-    """The sample with at most `length` ids; None where too little to learn is left of it."""
+    """The sample truncated to `length` ids; None if too little to learn is left."""
     ids = sample.ids[:length]
     if len(ids) - max(sample.start, 1) < SHORTEST:
         return None
@@ -63,18 +65,18 @@ def cut(sample: ExitSample, length: int) -> ExitSample | None:
 
 
 def fitting(samples: Iterable[ExitSample], length: int) -> list[ExitSample]:
-    """Those that something can be learnt from, cut to a row of `length` ids."""
+    """The samples truncated to `length` ids, without those that have too little left to learn."""
     return [found for sample in samples if (found := cut(sample, length)) is not None]
 
 
 def save_samples(file: Path, samples: Sequence[ExitSample]) -> None:
-    """Write all at once."""
+    """Write all samples to a file, atomically."""
     with roomy(file):
         write_whole(file, b"".join(msgspec.json.encode(sample) + b"\n" for sample in samples))
 
 
 def load_samples(file: Path) -> list[ExitSample]:
-    """What `save_samples` wrote."""
+    """Read the samples that `save_samples` wrote. Raises TrainingError."""
     try:
         return [msgspec.json.decode(line, type=ExitSample) for line in file.read_bytes().splitlines()]
     except (OSError, *DECODE_ERRORS) as error:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A saved model as a speaker of rollouts: greedy answers to a batch of frames, and how well it foretells others'.
+"""A saved model as a speaker in rollouts: greedy answers to a batch of frames, and agreement with other answers.
 
-It reads the folders that the robot reads and asks with the robot's prompt.
+It reads the same folders and uses the same prompt as the robot.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 BATCH = 64
 LIMIT = ANSWER + 6
-"""Tokens of an answer; those that the models were trained on take ANSWER at most."""
+"""Most tokens of an answer; answers in training have at most ANSWER."""
 
 
 class ModelSpeaker:
     """Answers a round of rollouts with one model: on a GPU where there is one, as recipes train."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ModelError and TrainingError for a folder that is not a model that takes pictures."""
+        """Load the model. Raises ModelError and TrainingError for a folder without a vision-language model."""
         self.network = DraftNetwork(str(folder))
         self.spec = PromptSpec.from_model_folder(folder)
 
@@ -46,16 +46,16 @@ class ModelSpeaker:
         return [tokenizer.decode(ids, skip_special_tokens=True) for ids in said]
 
     def say(self, instructions: Sequence[str], frames: Sequence[np.ndarray]) -> list[list[int]]:
-        """Ids of the greedy answers, end of turn included where it came within LIMIT tokens."""
+        """Ids of the greedy answers, including the end of turn if it came within LIMIT tokens."""
         return self.network.answer_group(self._prompts(instructions, frames), LIMIT)
 
     def ids(self, answer: str) -> list[int]:
-        """An answer as the model says it, end of turn included."""
+        """Ids of an answer, including the end of turn."""
         tokenizer = self.network.loaded.tokenizer
         return [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
 
     def foretells(self, instruction: str, frame: np.ndarray, answer: Sequence[int]) -> list[bool]:
-        """Whether each id of an answer is the model's likeliest, given those before."""
+        """For each id of an answer, whether it is the model's likeliest, given the ids before."""
         (prompt,) = self._prompts([instruction], [frame])
         session = self.network.loaded.new_session()
         rows = [session.prefill(prompt)[None]]
@@ -66,7 +66,7 @@ class ModelSpeaker:
 
     @torch.inference_mode()
     def _prompts(self, instructions: Sequence[str], frames: Sequence[np.ndarray]) -> list[EncodedPrompt]:
-        """The robot's prompts, all frames looked at in one pass."""
+        """The robot's prompts, encoded; all frames pass the vision tower in one batch."""
         model = self.network.loaded
         pictures = [cv2.imencode(".png", frame[:, :, ::-1])[1].tobytes() for frame in frames]
         seen = model.look([model.decode(picture) for picture in pictures])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text stages: the target on the oracle's answers, the draft on the target's distributions.
+"""The text stages: the target learns the oracle's answers, the draft the target's distributions.
 
-Both read the frozen tower's cached image tokens. Besides the next token they learn where the named object is: by a
-probe of the early image tokens (grounding) and by one attention head that must look at it.
+Both read the frozen tower's cached image tokens. In addition to the next token they learn where the named object is: by
+a probe of the early image tokens (grounding), and by one attention head that must attend to it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,15 @@ GROUNDING, GROUNDING_POSITIVE = 2.0, 2.0
 ATTENTION, ATTENTION_ROWS = 0.3, 18
 DISTILLED = 0.8
 FEATURE_RMS = 0.5
-"""The cached features' root mean square; their scale is folded into the merger."""
+"""Root mean square of the cached features; their scale is folded into the merger."""
 
 
 @dataclass(frozen=True)
 class FrameTextSpec:
-    """All that a worker process needs to build its task. teacher: the checkpoint of a target whose distributions are
-    learnt. pairs: the (kind, colour) asked for, all of training if None.
+    """All inputs that a worker process needs to build its task.
+
+    teacher: checkpoint of a target whose distributions are learnt. pairs: (kind, colour) pairs to ask for; None: all
+    training pairs.
     """
 
     data: FrameData
@@ -64,9 +66,9 @@ class FrameTextSpec:
 def cache_features(
     data: FrameData, weights: dict[str, Tensor], progress: Callable[[int, int], None], rescaled: bool = True
 ) -> None:
-    """Write features float16 [2 * count, 40, out] (the mirrored frames second) and the tower's weights.
+    """Write features float16 [2 * count, 40, out] (mirrored frames in the second half) and the tower's weights.
 
-    rescaled: bring the features to FEATURE_RMS. Not for a tower that a target was trained on already.
+    rescaled: scale the features to FEATURE_RMS; must be False for a tower on which a target was already trained.
     """
     count, weights = data.count, dict(weights)
     shape = TrainedVisionShape(out=weights["merger.mlp.2.weight"].shape[0])
@@ -100,7 +102,7 @@ def cache_features(
 
 
 class FrameTextTask:
-    """Questions about cached frames for one decoder; with a teacher, its distributions are what is learnt."""
+    """Trains one decoder on questions about cached frames; with a teacher, it learns the teacher's distributions."""
 
     def __init__(self, spec: FrameTextSpec, device: str) -> None:
         from navsim.kinds import COLOURS, KINDS, TRAIN_PAIRS
@@ -127,7 +129,7 @@ class FrameTextTask:
             self.teacher.load_state_dict(read_checkpoint(spec.teacher)["model"])
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
-        """ids, pads, wanted, cells, features of random questions."""
+        """Draw random questions: (ids, pads, wanted, cells, features)."""
         rng = random.Random(int(torch.randint(2**62, (1,), generator=generator)))
         questions, mirrored, ids, pads, wanted, cells = draw_rows(
             self.book, self.encoder, rng, size, self.flip
@@ -137,7 +139,7 @@ class FrameTextTask:
         return ids, pads, wanted, cells, features
 
     def loss(self, ids: Tensor, pads: Tensor, wanted: Tensor, cells: Tensor, features: Tensor):
-        """Weighted cross-entropy (or distillation), grounding and attention."""
+        """Weighted cross-entropy (or distillation), plus the losses of grounding and attention."""
         length = ids.shape[1]
         positions, mask = image_positions(pads, length), attention_mask(pads, length)
         if self.model.training:
@@ -180,7 +182,7 @@ class FrameTextTask:
 
 
 def save_trained(spec: FrameTextSpec, checkpoint: Path, out: Path) -> None:
-    """Write the model folder of what a stage has trained."""
+    """Write the model folder of a stage's checkpoint."""
     tower = torch.load(spec.data.tower, weights_only=True)
     weights = export_weights(tower, read_checkpoint(checkpoint)["model"])
     save_model_folder(out, TrainedVisionShape(out=spec.shape.width), spec.shape, weights)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many cores a block of inference may use."""
+"""Limits the number of torch threads in a block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Let torch use this many threads in the block: more than there are free cores would wait for each other."""
+    """Let torch use `count` threads in the block; more threads than free cores would wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vision tower in training form: Qwen2-VL's own mathematics on whole batches of equal frames.
+"""The vision tower in training form: Qwen2-VL's tower on batches of equally sized frames.
 
-Its parameter names are those of Qwen2-VL's tower, so that weights move over by name (`architecture.export_weights`).
-The heads that teach it what stands where exist only in training.
+Its parameter names are those of Qwen2-VL's tower, so that weights are exported by name
+(`architecture.export_weights`). The heads that teach it the positions of objects exist only in training.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from specnav.recipes.architecture import TrainedVisionShape
 
 
 def patch_order() -> Tensor:
-    """Indices int64 [160] of the row-major patches in Qwen2-VL's order: the four patches of an image token together."""
+    """Indices int64 [160] of the row-major patches in Qwen2-VL's order, where an image token's four patches follow
+    one another.
+    """
     grid = torch.arange(arch.GRID_H * arch.GRID_W).view(arch.CELLS_H, arch.MERGE, arch.CELLS_W, arch.MERGE)
     return grid.permute(0, 2, 1, 3).reshape(-1)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A draft that never saw some kinds and colours, though its target did: what a robot's own bag can teach it.
+"""Trains a draft that never saw some kinds and colours that its target knows, to show what a robot's bag can teach it.
 
-The draft is trained from nothing, in rooms without them and on questions that never name them. It sees with the vision
-tower of the target, which knows them: what the draft lacks is what to say of them.
+The draft is trained from scratch, in rooms without them and on questions that never name them. It uses the target's
+vision tower, which knows them; the draft only lacks the words for them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from navsim.episodes import Episode
 
 LEAST_PAIRS = 3
-"""Of every kind and colour that is left: a room shows up to two look-alikes beside its target."""
+"""Least number of remaining pairs for every kind and colour: a room has up to two objects similar to its target."""
 NEW_TOKENS = 48
 SPLIT = "train"
-"""The target was trained on its pairs of kind and colour, in other rooms than those of its episodes."""
+"""The split whose pairs of kind and colour the target was trained on, in rooms other than these episodes' rooms."""
 Said = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What the draft never sees. Raises TrainingError for words that are none, and where too little is left."""
+    """Kinds and colours that the draft never sees. Raises TrainingError for unknown words, or if too little is left."""
 
     kinds: tuple[str, ...]
     colours: tuple[str, ...]
@@ -52,24 +52,25 @@ class LeftOut:
         left = self.pairs
         for place, known, out in ((0, KIND_BY_NAME, self.kinds), (1, COLOURS, self.colours)):
             if any(sum(pair[place] == word for pair in left) < LEAST_PAIRS for word in set(known) - set(out)):
-                raise TrainingError("too little is left to furnish rooms with: leave out fewer kinds and colours")
+                raise TrainingError("too few pairs are left to furnish rooms: leave out fewer kinds and colours")
 
     @property
     def pairs(self) -> Pairs:
-        """The (kind, colour) of training that the draft may see and be asked for."""
+        """The training pairs (kind, colour) that the draft may see and be asked for."""
         from navsim.kinds import TRAIN_PAIRS
 
         return tuple(pair for pair in TRAIN_PAIRS if not self.hides(f"{pair[1]} {pair[0]}"))
 
     def hides(self, name: str) -> bool:
-        """Whether this name ("pink lamp") has a kind or a colour that is left out."""
+        """Whether a name like "pink lamp" has a kind or colour that is left out."""
         return not {*self.kinds, *self.colours}.isdisjoint(name.split())
 
 
 @dataclass(frozen=True)
 class FirstDraft:
-    """How the draft is trained that never saw something. work: keeps frames, features, checkpoints; minutes: 0, or the
-    schedule is shortened to end by then.
+    """Settings for training such a draft.
+
+    work: folder for frames, features and checkpoints. minutes: shortens the schedule to end after this time; 0: no.
     """
 
     target: Path
@@ -84,7 +85,7 @@ class FirstDraft:
     compile: bool = True
 
     def check(self) -> None:
-        """Raises TrainingError for values that cannot work."""
+        """Raise TrainingError for invalid values."""
         if self.frames < SHARD_FRAMES or self.frames % SHARD_FRAMES:
             raise TrainingError(f"frames is {self.frames}: use a multiple of {SHARD_FRAMES}")
         if self.steps < 1 or self.batch < 1 or self.minutes < 0 or self.seed < 0:
@@ -92,13 +93,13 @@ class FirstDraft:
 
 
 def lesson(config: FirstDraft) -> FrameTextSpec:
-    """What the draft learns: only pairs that are left are asked for."""
+    """The draft's task: only the remaining pairs are asked for."""
     data = FrameData(config.work, config.frames)
     return FrameTextSpec(data, DRAFT_TEXT, config.work / "teacher.ckpt", config.left_out.pairs)
 
 
 def train_first_draft(config: FirstDraft, said: Said) -> None:
-    """Make the draft's folder, or go on making it; a finished one is left as it is. Raises TrainingError."""
+    """Train the draft, or continue an interrupted run; an existing folder is not changed. Raises TrainingError."""
     config.check()
     if config.out.is_dir():
         return
@@ -117,7 +118,7 @@ def train_first_draft(config: FirstDraft, said: Said) -> None:
 
 
 def episodes(left_out: LeftOut, hidden: bool, first_seed: int, count: int) -> Iterator[Episode]:
-    """The first `count` episodes from a seed on whose target has (or has not) something that was left out."""
+    """The first `count` episodes from a seed on whose target has (hidden) or lacks a left-out kind or colour."""
     from navsim.episodes import make_episode
 
     every = (make_episode(seed, SPLIT) for seed in itertools.count(first_seed))
@@ -125,7 +126,7 @@ def episodes(left_out: LeftOut, hidden: bool, first_seed: int, count: int) -> It
 
 
 def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> list[ExitSample]:
-    """What the target says to the frames of its own walks through these episodes, greedily. Kept in `file`."""
+    """The target's greedy answers to the frames of its own walks through these episodes; cached in `file`."""
     if file.exists():
         return load_samples(file)
     import cv2

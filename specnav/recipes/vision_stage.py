@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vision stage: one tower for both models, taught densely what every patch shows and where that stands.
+"""The vision stage: one tower for both models, trained with dense labels for the content and position of every patch.
 
-Text losses alone gave no grounding at all in models this small; the dense labels come for free from the simulator's
-segmentation. Afterwards the tower is frozen and its image tokens are cached for the text stages.
+Text losses alone gave no grounding in models this small; the simulator's segmentation provides dense labels for free.
+Afterwards the tower is frozen and its image tokens are cached for the text stages.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from specnav.recipes.tower import TrainableTower, patch_order, patchify
 KINDS = 8
 COLOURS = 9
 _NEITHER = 0.4  # weight of "no object" among the kinds and colours
-_BEARING = 45.0  # degrees that count as one
+_BEARING = 45.0  # degrees per unit of the bearing label
 CELL_SIZE = arch.MERGE**2
 
 
 class DenseLabels(NamedTuple):
-    """Per frame, patches in merge order. kind, colour: int64 [n, 160] (last class: none); log_distance, bearing, x:
-    float32 [n, 160]; columns: float32 [n, 16], log metres.
+    """Labels per frame, with patches in merge order.
+
+    kind, colour: int64 [n, 160] (last class: none). log_distance, bearing: float32 [n, 160]. columns: float32 [n, 16],
+    log metres.
     """
 
     kind: Tensor
@@ -56,7 +58,7 @@ def dense_labels(labels: np.ndarray) -> DenseLabels:
 
 
 def flip_order() -> Tensor:
-    """Where each patch (merge order) of a mirrored frame comes from, int64 [160]."""
+    """For each patch (merge order) of a mirrored frame, its index in the original frame, int64 [160]."""
     order = patch_order()
     rows, columns = order // arch.GRID_W, order % arch.GRID_W
     place = torch.empty_like(order)
@@ -71,10 +73,10 @@ class DenseHeads(nn.Module):
         super().__init__()
         self.outputs = KINDS + 1 + COLOURS + 1 + 2
         self.patches = nn.Linear(out, CELL_SIZE * self.outputs)
-        self.token = nn.Linear(out, 2 + arch.MERGE)  # own place, columns' distances
+        self.token = nn.Linear(out, 2 + arch.MERGE)  # own position, distances of the columns
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logits of kind and colour, (log distance, bearing) per patch, and what each token says of its place."""
+        """(logits of kind, of colour, (log distance, bearing) per patch, (position, column distances) per token)."""
         n = tokens.shape[0]
         said = self.patches(tokens).float().view(n, -1, self.outputs)
         kind, colour, rest = said.split([KINDS + 1, COLOURS + 1, 2], dim=-1)
@@ -82,7 +84,7 @@ class DenseHeads(nn.Module):
 
 
 class TowerWithHeads(nn.Module):
-    """What the vision stage trains."""
+    """The model of the vision stage."""
 
     def __init__(self, shape: TrainedVisionShape) -> None:
         super().__init__()
@@ -91,7 +93,7 @@ class TowerWithHeads(nn.Module):
 
 
 class VisionTask:
-    """Random frames, half of them mirrored, with a little change of light."""
+    """Trains on random frames, half of them mirrored, with small changes of brightness."""
 
     def __init__(self, data: FrameData, device: str) -> None:
         self.frames: FrameSet = load_frames(data.frames, data.count)
@@ -105,7 +107,7 @@ class VisionTask:
         self.own_place = own_places().to(device)
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
-        """Patches and labels of random frames."""
+        """Draw random frames: (patches, *labels)."""
         index = torch.randint(self.train_count, (size,), generator=generator)
         pixels = torch.from_numpy(self.frames.pick(index.numpy()))
         kind, colour, distance, bearing, columns = (part[index] for part in self.labels)

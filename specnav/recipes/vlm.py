@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav train vlm`: the default pair from nothing: frames, tower, cached image tokens, target, draft, model folders.
+"""`specnav train vlm`: trains the default pair: frames, tower, cached image tokens, target, draft, model folders.
 
-Every stage keeps its results in the output folder; the same command goes on where a killed one stopped. Ctrl-C ends it
-cleanly with nothing lost but the updates since the last checkpoint.
+Every stage saves its results in the output folder, and the same command resumes a killed run. Ctrl-C ends it cleanly
+and loses only the updates since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ HELD_BACK = 1000
 
 @dataclass(frozen=True)
 class TrainVlmConfig:
-    """What to train. Steps are updates of `workers` x `batch` rows; `minutes` shorten a stage's schedule (0: no).
+    """Settings of `specnav train vlm`.
 
-    data_dir: default out/work. resume: go on from what data_dir holds; without it a data_dir that has checkpoints is
-    refused.
+    *_steps: updates of `workers` x `batch` rows. *_minutes: shortens a stage's schedule; 0: no. data_dir: default
+    out/work. resume: continue from the content of data_dir; if False, a data_dir with checkpoints is an error.
     """
 
     out: Path = setting(REQUIRED, "Folder for nav-target and nav-draft.")
@@ -57,7 +57,7 @@ class TrainVlmConfig:
         check_settings(self, TrainingError)
 
     def check(self) -> None:
-        """Raises TrainingError for values that cannot work together."""
+        """Raise TrainingError for invalid values."""
         if self.frames % SHARD_FRAMES:
             raise TrainingError(f"frames is {self.frames}: use a multiple of {SHARD_FRAMES}")
         for name in ("tower_steps", "target_steps", "draft_steps", "batch"):
@@ -69,7 +69,7 @@ class TrainVlmConfig:
             raise TrainingError(f"{self.work} holds checkpoints: use another folder, or resume")
 
     def within(self, minutes: float) -> TrainVlmConfig:
-        """Its stages shortened so that the whole takes about so long, in the shares of the shipped pair's run."""
+        """The config with stages shortened for a run of about `minutes`, in the proportions of the shipped pair."""
         return replace(
             self,
             tower_minutes=0.4 * minutes,
@@ -79,7 +79,7 @@ class TrainVlmConfig:
 
     @property
     def work(self) -> Path:
-        """Where frames, caches and checkpoints live."""
+        """Folder of frames, caches and checkpoints."""
         return self.data_dir if self.data_dir is not None else self.out / "work"
 
 

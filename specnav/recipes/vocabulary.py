@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common vocabulary of the default pair: a byte-level BPE in Qwen2's format, small enough for tiny models.
 
-Every word of the templates is one token (with its leading space), digits stand apart, and any other text falls back
-to pieces and at last to bytes, so any instruction can be encoded. Both models must use the very same files.
+Every word of the templates is one token (with its leading space) and digits are separate tokens. Other text is encoded
+as pieces or bytes, so any instruction can be encoded. Both models must use the same files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ANSWER_WORDS = _words(
     "should stop because have finished the instruction"
 )
 FIRST_WORDS = ("Task", "user", "assistant", "system")
-"""Words that stand at the beginning of a line: single tokens without a leading space."""
+"""Words at the beginning of a line: single tokens without a leading space."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -54,20 +54,20 @@ CHAT_TEMPLATE = (
     "{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""Qwen2-VL's turns without its default system message, and the instruction always BEFORE the images: models this small
-find nothing in a picture they see before they know what to look for."""
+"""Qwen2-VL's turns without its default system message, with the instruction always BEFORE the images: models this small
+find nothing in a picture that comes before the name of the object to look for."""
 
 
 def template_words() -> tuple[str, ...]:
-    """All words that are one token when a space stands before them."""
+    """All words that are one token with a leading space."""
     return tuple(dict.fromkeys((*KIND_WORDS, *COLOUR_WORDS, *INSTRUCTION_WORDS, *ANSWER_WORDS)))
 
 
 def build_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Vocabulary and merges of the byte-level BPE.
 
-    Each word is merged letter by letter from its beginning, so that no merge can cut across another word. Words with
-    a leading space come first: theirs are the only merges that can start at a space, and they win over the others.
+    Each word is merged letter by letter from its beginning, so that no merge can split another word. Words with a
+    leading space come first, because only their merges can start at a space and they take precedence.
     """
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
@@ -85,7 +85,7 @@ def build_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def build_tokenizer():
-    """The pair's tokenizer: transformers' Qwen2Tokenizer with this room's vocabulary and chat template."""
+    """The pair's tokenizer: transformers' Qwen2Tokenizer with this module's vocabulary and chat template."""
     from transformers import AddedToken, Qwen2Tokenizer
 
     vocabulary, merges = build_bpe()

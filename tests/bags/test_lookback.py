@@ -124,7 +124,7 @@ def test_a_clip_that_cannot_be_made_leaves_the_file_that_was_there(tmp_path, fou
     with pytest.raises(EvaluationError, match="no MP4 can be made here"):
         write_clip(found, good, 0, 1)
     for name in ("clip.avi", "clip"):
-        with pytest.raises(EvaluationError, match=r"ends in \.gif or \.mp4"):
+        with pytest.raises(EvaluationError, match=r"must be a \.gif or \.mp4 file"):
             write_clip(found, tmp_path / name, 0, 1)
     (tmp_path / "folder.gif").mkdir()
     with pytest.raises(EvaluationError, match="cannot be written"):

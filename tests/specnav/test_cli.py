@@ -87,7 +87,7 @@ from tests.helpers.commands import run_here
             ["train", "exits", "--target", "/nowhere/model", "--out", "/nowhere/exits"],
             "/nowhere/model does not exist",
         ),
-        (["train", "draft", "--target", "/nowhere/t", "--draft", "layers:0", "--out", "."], "holds something else"),
+        (["train", "draft", "--target", "/nowhere/t", "--draft", "layers:0", "--out", "."], "has other content"),
         (["train", "draft", "--target", "/nowhere/t", "--draft", "layers:0", "--out", "/"], "--out /"),
     ],
 )

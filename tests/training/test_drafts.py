@@ -124,11 +124,11 @@ def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was
         ({"connect": "tcp://127.0.0.1:1"}, "two ways"),
         ({"target": ""}, "layers can be taken"),
         ({"target": "", "draft": "somewhere"}, "no target is given"),
-        ({"sources": Sources(texts=(Path("/nowhere"),))}, "no text file"),
+        ({"sources": Sources(texts=(Path("/nowhere"),))}, "neither a text file"),
         ({"key": Path("/nowhere")}, "--connect"),
         ({"sources": Sources(instruction="go")}, "--bag"),
         ({"out": Path("/")}, "--out"),
-        ({"sources": Sources(bags=(Path("/nowhere"),))}, "takes no pictures"),
+        ({"sources": Sources(bags=(Path("/nowhere"),))}, "accepts no pictures"),
     ],
 )
 def test_what_cannot_work_is_told_in_one_line(model_root: Path, tmp_path: Path, changed: dict, said: str) -> None:
@@ -144,9 +144,9 @@ def test_nothing_is_replaced_that_is_no_draft(model_root: Path, tmp_path: Path) 
     thesis.write_text("years", encoding="utf-8")
     target = shutil.copytree(model_root / "text-target", tmp_path / "target")
     before = {file.name: file.read_bytes() for file in target.iterdir()}
-    places = {thesis.parent: "something else", thesis: "a file", target: "--target", target / "draft": "--target"}
+    places = {thesis.parent: "other content", thesis: "a file", target: "--target", target / "draft": "--target"}
     other = shutil.copytree(model_root / "text-draft", tmp_path / "other")  # somebody's model
-    places[other] = "something else"
+    places[other] = "other content"
     places |= {tmp_path: "--target", tmp_path / "run": "--run"}
     (tmp_path / "run").mkdir()
     for place, said in places.items():
@@ -170,7 +170,7 @@ def test_any_seed_will_do(model_root: Path, tmp_path: Path, seed: int) -> None:
 def test_a_row_too_short_for_a_picture_is_told_before_anything_is_written(tmp_path: Path) -> None:
     changed = {role: str(ROOT / "default_models" / f"nav-{role}") for role in ("target", "draft")}
     sources = Sources(bags=(ROOT / "tests" / "data" / "rooms.mcap",))
-    with pytest.raises(TrainingError, match="its picture counted"):
+    with pytest.raises(TrainingError, match="with its picture"):
         train_draft(little(ROOT, tmp_path, sources=sources, new_tokens=16, **changed))
     assert not list((tmp_path / "run").glob("texts*"))
 
@@ -208,7 +208,7 @@ def test_a_full_disk_is_told_and_the_former_draft_stays(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("specnav.recipes.drafts.train.add_companions", full)
-    with pytest.raises(TrainingError, match="make room"):
+    with pytest.raises(TrainingError, match="free some space"):
         train_draft(config)
     assert {file.name: file.read_bytes() for file in config.out.iterdir()} == before
 

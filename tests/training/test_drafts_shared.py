@@ -112,7 +112,7 @@ def test_a_draft_that_shares_learns_what_a_fine_tuned_target_says_and_shares_on_
         ({"target": "", "draft": "text-draft", "connect": "tcp://127.0.0.1:1"}, "give --target"),
         ({"tokens": -1}, "tokens must be a whole number, at least 0"),
         ({"tokens": 2}, "larger --tokens"),
-        ({"share_first": 1}, "has others"),
+        ({"share_first": 1}, "has more"),
         ({"share_first": 1, "draft": "layers:1,2"}, "begins with them"),
         ({"share_first": -1}, "share_first must be a whole number, at least 0"),
     ],

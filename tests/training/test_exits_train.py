@@ -234,7 +234,7 @@ def test_the_targets_own_answers_are_greedy_where_they_should_be(llama) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"text": "good"}\n{"text": \n', "line 2: no JSON"),
+        ('{"text": "good"}\n{"text": \n', "line 2: not JSON"),
         ('{"text": "good"}\n\n[]\n', "line 3: no object with"),
         ('{"conversations": [{"from": "alien", "value": "x"}]}', "line 1: unknown speaker 'alien'"),
         ('{"conversations": [{"value": "x"}]}', "line 1: a message must be an object"),
@@ -243,11 +243,11 @@ def test_the_targets_own_answers_are_greedy_where_they_should_be(llama) -> None:
             "line 2: picture .*no.jpg",
         ),
         (json.dumps({"image": 3, "conversations": TALK}), "line 1: images must be file names"),
-        ('[\n{"text": "good"},\n{"text": "bad"\n]', "line 4: no JSON"),
+        ('[\n{"text": "good"},\n{"text": "bad"\n]', "line 4: not JSON"),
         ('[\n{"text": "good"},\n\n{"words": "bad"}\n]', "line 4: no object with"),
-        ('[\n{"text": "good"}', "line 2: no JSON"),
-        ('{"conversations": []}', "holds no conversation"),
-        ("", "holds no conversation"),
+        ('[\n{"text": "good"}', "line 2: not JSON"),
+        ('{"conversations": []}', "has no conversation"),
+        ("", "has no conversation"),
     ],
 )
 def test_a_broken_line_of_a_data_file_is_named(tmp_path, content, said) -> None:
@@ -265,7 +265,7 @@ def test_pictures_that_are_none_and_models_without_eyes_are_told_before_training
     found = read_conversations(write_lines(tmp_path / "d.jsonl", [{"image": "a.jpg", "conversations": TALK}]))
     with pytest.raises(TrainingError, match=r"line 1: .*a.jpg is not a picture"):
         encode_conversations(vision, found, 100)
-    with pytest.raises(TrainingError, match=r"line 1: .*llama takes no pictures"):
+    with pytest.raises(TrainingError, match=r"line 1: .*llama accepts no pictures"):
         encode_conversations(llama, found, 100)
 
 
@@ -418,7 +418,7 @@ def test_a_full_disk_is_told_and_the_former_checkpoint_stays(task, tmp_path, mon
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(
-        TrainingError, match=r"exits.ckpt cannot be written .*No space left on device.*make room"
+        TrainingError, match=r"exits.ckpt cannot be written .*No space left on device.*free some space"
     ):
         run(task, settings)
     assert read_checkpoint(settings.checkpoint)["step"] == 3 and not list(settings.folder.glob("*.tmp"))

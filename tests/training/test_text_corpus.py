@@ -82,7 +82,7 @@ def test_help_topics_become_prose_with_questions():
 
 
 def test_a_folder_without_sources_is_refused_in_one_line(tmp_path):
-    with pytest.raises(TrainingError, match="holds no Python sources") as caught:
+    with pytest.raises(TrainingError, match="has no Python sources") as caught:
         read_corpus(tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -33,7 +33,7 @@ class CurveTimes:
         self._known: dict[tuple[int, int], float] = {}
 
     def forward_ms(self, sessions: int, rows: int, prompt_rows: int) -> float:
-        """See ForwardTimes."""
+        """See SimulatedForwardTimes."""
         key = (sessions + (prompt_rows > 0), rows + prompt_rows)
         found = self._known.get(key)
         if found is None:
@@ -62,7 +62,7 @@ class RowTimes:
         self._known: dict[tuple[int, int], float] = {}
 
     def forward_ms(self, sessions: int, rows: int, prompt_rows: int) -> float:
-        """See ForwardTimes."""
+        """See SimulatedForwardTimes."""
         key = (rows, prompt_rows)
         found = self._known.get(key)
         if found is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers to thousands of prompts at once on a GPU: one decode step for all slots, recorded as a CUDA graph.
+"""Answers thousands of prompts at once on a GPU: one decode step for all slots, recorded as a CUDA graph.
 
-A *slot* is a place of the batch with its own part of the key-value cache. A slot whose answer has ended gets the next
-prompt; the step always runs over all slots. Nothing is copied to the host while slots decode.
+A *slot* is a row of the batch with its own part of the KV cache. A slot whose answer has ended gets the next prompt.
+Each step runs over all slots. Nothing is copied to the host while slots decode.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SLOTS = 2048
 CACHE_SHARE = 0.5
-"""Of the device's free memory, for keys and values."""
+"""Share of the device's free memory for keys and values."""
 STEPS = 16
-"""Decode steps between two looks at which slots have ended."""
+"""Decode steps between two checks for ended slots."""
 WIDTH_STEP = 128
-"""Prompts of like length share a cache of a width that is a multiple of this."""
+"""Prompts of similar length share a cache whose width is a multiple of this."""
 PREFILL_TOKENS = 65_536
 ATTENTION = "specnav_bulk"
 
 
 @dataclass(frozen=True)
 class BulkOptions:
-    """new_tokens: most of an answer, its end included. temperature: 0 is greedy. min_p: tokens less likely than this
-    share of the likeliest token's probability are not sampled (arXiv 2407.01082). ends: ids that end an answer.
-    banned: ids that are never said.
+    """Options of bulk answers.
+
+    new_tokens: most tokens of an answer, including its end. ends: ids that end an answer. banned: ids that are never
+    generated. temperature: 0 is greedy. min_p: tokens less likely than this share of the likeliest token's probability
+    are not sampled (arXiv 2407.01082).
     """
 
     new_tokens: int
@@ -45,7 +47,7 @@ class BulkOptions:
 
 
 class _Slots:
-    """Keys and values [slots, heads, width, size] of every layer, as the library's layers use a cache."""
+    """Keys and values [slots, heads, width, size] of every layer, with the cache interface of transformers' layers."""
 
     def __init__(self, module: Any, count: int, width: int) -> None:
         config, weight = module.config, next(module.parameters())
@@ -59,7 +61,7 @@ class _Slots:
         self.at = torch.zeros(count, dtype=torch.int64, device=weight.device)
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Keep what a layer has made; what attention is to look at."""
+        """Store a layer's new keys and values; returns those that attention reads."""
         if self.filled is not None:
             self.keys[layer][self.filled, :, : keys.shape[2]] = keys
             self.values[layer][self.filled, :, : values.shape[2]] = values
@@ -70,16 +72,16 @@ class _Slots:
         return self.keys[layer], self.values[layer]
 
     def get_seq_length(self, *_: Any) -> int:
-        """The library asks; positions are given, so the answer does not matter."""
+        """Required by transformers; positions are passed explicitly, so the value does not matter."""
         return 0
 
 
 def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None = None, **_: Any
 ) -> tuple[Tensor, None]:
-    """Attention whose query heads of one key-value head stand side by side, so that no key is copied.
+    """Attention that groups the query heads of each key-value head, so that no key is copied.
 
-    mask: what is added to the scores of a single query, [n, 1, 1, width]; None: causal.
+    mask: added to the scores of a single query, [n, 1, 1, width]; None: causal.
     """
     count, heads, length, size = query.shape
     if mask is None:
@@ -115,9 +117,9 @@ def bulk_answers(
     progress: Callable[[int], None] = lambda done: None,
     slots: int = SLOTS,
 ) -> list[list[int]]:
-    """Answers of a causal model of the library, of a plain kind, in the order of the prompts.
+    """Answers of a plain causal transformers model (see `network.PLAIN`), in the order of the prompts.
 
-    Prompts must not be empty. progress is told how many answers are finished.
+    Prompts must not be empty. progress: called with the number of finished answers.
     """
     answers: list[list[int]] = [[] for _ in prompts]
     device = next(module.parameters()).device
@@ -173,7 +175,7 @@ class _Batch:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def run(self, prompts: Sequence[Sequence[int]], chosen: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-        """(index, answer) of the chosen prompts as they end."""
+        """Yield (index, answer) for the chosen prompts, as answers end."""
         waiting = sorted(chosen, key=lambda index: len(prompts[index]), reverse=True)
         holds: list[int | None] = [None] * len(self.ended)
         while True:
@@ -239,7 +241,7 @@ class _Batch:
         self.graph.replay()
 
     def _record(self) -> None:
-        """The decode step as a graph. What trying it out changes is put back."""
+        """Record the decode step as a graph, and restore the state that the warm-up changes."""
         state = [self.last, self.said, self.out, self.ended, self.cache.at]
         before = [part.clone() for part in state]
         aside = torch.cuda.Stream()
@@ -248,7 +250,7 @@ class _Batch:
             for _ in range(2):
                 self._decode()
         torch.cuda.current_stream().wait_stream(aside)
-        # A step writes its keys where the next one writes the same again, so that the cache needs no copy.
+        # The next step writes the same keys in the same place again, so the cache needs no copy.
         for part, was in zip(state, before, strict=True):
             part.copy_(was)
         self.graph = torch.cuda.CUDAGraph()
@@ -258,7 +260,7 @@ class _Batch:
             part.copy_(was)
 
     def _decode(self) -> None:
-        """One token more for every slot whose answer has not ended."""
+        """Generate one token for every slot whose answer has not ended."""
         at = self.cache.at
         mask = torch.zeros(len(at), self.width, dtype=self.dtype, device=self.device)
         mask.masked_fill_(self.columns > at[:, None], float("-inf"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The acceptance curve of a run: τ on held-out answers over the updates, as JSON and as a picture, while it trains."""
+"""The acceptance curve of a training run: τ on held-out answers over the updates, as JSON and as SVG."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AcceptancePoint(msgspec.Struct, frozen=True):
-    """After this many updates and seconds of training."""
+    """One point: τ and agreement after `step` updates and `seconds` of training."""
 
     step: int
     seconds: float
@@ -28,12 +28,12 @@ class AcceptancePoint(msgspec.Struct, frozen=True):
 
 
 def read_curve(log: Path) -> list[AcceptancePoint]:
-    """The points that the loop has noted."""
+    """The points in the training loop's log."""
     return [msgspec.convert(noted, AcceptancePoint) for noted in read_log(log) if "tau" in noted]
 
 
 def write_curve(folder: Path, points: list[AcceptancePoint], gamma: int) -> None:
-    """`acceptance.json` and `acceptance.svg`, each whole or not at all."""
+    """Write `acceptance.json` and `acceptance.svg`, each atomically."""
     rounded = [
         AcceptancePoint(p.step, round(p.seconds, 1), round(p.tau, 4), round(p.agreement, 4)) for p in points
     ]
@@ -44,12 +44,12 @@ def write_curve(folder: Path, points: list[AcceptancePoint], gamma: int) -> None
 
 
 def draw_curve(points: list[AcceptancePoint], gamma: int) -> str:
-    """An SVG document."""
+    """Draw the curve as an SVG document."""
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         axes.plot([point.step for point in points], [point.tau for point in points])
-        axes.set_title(f"τ at γ = {gamma} on answers held out (tokens a verification)")
+        axes.set_title(f"τ at γ = {gamma} on held-out answers (tokens per verification)")
         axes.set_xlabel("updates")
         axes.grid(axis="y")
         if points:

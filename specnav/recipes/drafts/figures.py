@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well a draft predicts a target: τ and agreement on the target's own greedy answers, in one pass over each.
+"""Measures how well a draft predicts a target: τ and agreement on the target's greedy answers, one pass per answer.
 
-A greedy draft speaks exactly as long as it agrees with the target's answer, so no link and no cache are needed.
+A greedy draft is accepted as long as it agrees with the target's answer, so no link and no cache are needed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TOGETHER = 16
 
 @dataclass(frozen=True)
 class DraftFigures:
-    """answers, tokens: what was measured on. tau: tokens a verification gains at γ, the target's own included.
-    agreement: share of tokens that are the draft's likeliest.
+    """Figures on greedy answers. answers, tokens: how many were measured. tau: tokens gained per verification at γ,
+    including the target's own. agreement: share of tokens that are the draft's likeliest.
     """
 
     answers: int
@@ -33,9 +33,11 @@ class DraftFigures:
 
 @dataclass(frozen=True)
 class SampledFigures:
-    """At temperature 1, on texts that the target sampled. entropy: of the target's distribution, nats a token.
-    overlap: mean sum of min(p, q), the chance that a sampled draft token is accepted. again: mean sum of p², the
-    chance that the target would say the same a second time without shared noise.
+    """Figures at temperature 1, on texts that the target sampled.
+
+    entropy: of the target's distribution, nats per token. overlap: mean sum of min(p, q), the probability that a
+    sampled draft token is accepted. again: mean sum of p², the probability that the target samples the same token a
+    second time with other random numbers.
     """
 
     tokens: int
@@ -51,7 +53,7 @@ def draft_figures(
     gamma: int,
     progress: Progress = lambda done, total: None,
 ) -> DraftFigures:
-    """Figures on greedy texts of the target."""
+    """Measure a draft on greedy texts of the target."""
     gained: list[int] = []
     tokens = right = done = 0
     for part in _grouped(texts):
@@ -69,7 +71,7 @@ def draft_figures(
 
 @torch.inference_mode()
 def sampled_figures(draft: DraftNetwork, target: DraftNetwork, texts: Sequence[ExitSample]) -> SampledFigures:
-    """Figures on texts that the target sampled at temperature 1."""
+    """Measure a draft on texts that the target sampled at temperature 1."""
     sums = torch.zeros(3, dtype=torch.float64)
     tokens = 0
     for part in _grouped(texts):
@@ -87,7 +89,7 @@ def sampled_figures(draft: DraftNetwork, target: DraftNetwork, texts: Sequence[E
 
 
 def _grouped(texts: Sequence[ExitSample]) -> Iterator[list[ExitSample]]:
-    """Texts of like length together."""
+    """Batches of texts with similar length."""
     order = sorted(texts, key=lambda text: len(text.ids))
     for at in range(0, len(order), TOGETHER):
         yield order[at : at + TOGETHER]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same lesson as `task.py`, made for a GPU: everything is in the device's memory, nothing is listed on the host.
+"""The objective of `task.py` for a GPU: everything is in the device's memory, nothing is listed on the host.
 
-All texts are packed into rows once. The target reads each row once; its last hidden states are kept, and so are those
-behind the layers that the draft shares with it and does not train. The loss compares both over the whole vocabulary,
-some thousand places at a time, so that few logits exist at once.
+All texts are packed into rows once. The target reads each row once. Its last hidden states are kept, and also those
+after the layers that the draft shares with it and does not train. The loss compares both models over the whole
+vocabulary, some thousand positions at a time, so that few logits exist at once.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ from specnav.recipes.samples import ExitSample, fitting, load_samples
 
 _log = logging.getLogger(__name__)
 PLACES = 4096
-"""Places whose logits are held at once: 0.8 GB in float32 for a vocabulary of 49,152, a few times."""
+"""Positions whose logits exist at once: 0.8 GB in float32 for a vocabulary of 49,152, several times."""
 TEACHER_TOKENS = 65_536
 KEPT_SHARE = 0.6
-"""Of the device's free memory, for the target's hidden states."""
+"""Share of the device's free memory for the target's hidden states."""
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Texts in rows. ids, positions: int32 [rows, length]; text: int32 [rows, length], which of the row's texts a place
-    belongs to, -1 for empty places; learn: bool [rows, length], whether what follows a place is learnt.
+    """Texts packed into rows.
+
+    ids, positions: int32 [rows, length]. text: int32 [rows, length], the number of the text in the row, -1 for empty
+    positions. learn: bool [rows, length], whether the next token is learnt.
     """
 
     ids: Tensor
@@ -46,11 +48,11 @@ class PackedRows:
 
 
 def pack_all(texts: Sequence[ExitSample], length: int) -> PackedRows:
-    """Texts of at most `length` + 1 ids in few rows: the longest first, each into the fullest row that has room."""
+    """Pack texts of at most `length` + 1 ids into few rows: longest first, each into the fullest row with room."""
     rows: list[list[ExitSample]] = []
     room: list[list[int]] = [[] for _ in range(length + 1)]
     for text in sorted(texts, key=lambda one: -len(one.ids)):
-        count = len(text.ids) - 1  # nothing is predicted behind the last token
+        count = len(text.ids) - 1  # nothing is predicted after the last token
         free = next((free for free in range(count, length) if room[free]), None)
         if free is None:
             rows.append([])
@@ -76,7 +78,7 @@ def pack_all(texts: Sequence[ExitSample], length: int) -> PackedRows:
 
 
 class _ChunkedDistance(torch.autograd.Function):
-    """Loss over the whole vocabulary; the gradient by the logits is worked out in the forward pass, chunk by chunk."""
+    """Loss over the whole vocabulary; the gradient with respect to the logits is computed chunkwise in the forward."""
 
     @staticmethod
     def forward(
@@ -127,11 +129,18 @@ class _ChunkedDistance(torch.autograd.Function):
 def chunked_distance(
     hidden: Tensor, head: Tensor, taught: Tensor, target_head: Tensor, hard: float, reverse: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean over places of hidden [n, width] against the target's, taught [n, width of the target]: the loss, the share
-    of places where both pick the same token, and KL(target | draft). head, target_head: [vocabulary, width].
+    """Means over positions: (loss, share of positions where both choose the same token, KL(target | draft)).
 
     loss = (1 - hard) * ((1 - reverse) * KL(target | draft) + reverse * KL(draft | target)) - hard * log q(the target's
     likeliest token).
+
+    Args:
+        hidden: the draft's hidden states [n, width].
+        head: the draft's LM head [vocabulary, width].
+        taught: the target's hidden states [n, width of the target].
+        target_head: the target's LM head [vocabulary, width of the target].
+        hard: share of the target's likeliest token in the loss.
+        reverse: share of the reverse KL.
     """
     found: tuple[Tensor, Tensor, Tensor] = _ChunkedDistance.apply(
         hidden, head, taught, target_head, hard, reverse
@@ -140,22 +149,22 @@ def chunked_distance(
 
 
 def trains_on_device(spec: DistilSpec, draft: DraftNetwork) -> bool:
-    """Whether `GpuDistilTask` can take the place of `DistilTask`: one target that is here, its own words alone."""
+    """Whether `GpuDistilTask` can replace `DistilTask`: a local target, and no texts of the draft's own."""
     return bool(spec.target) and not spec.on_policy and not spec.tokens and draft.packs(spec.length)
 
 
 def distil_task(spec: DistilSpec, device: str) -> GpuDistilTask | DistilTask:
-    """`GpuDistilTask`, if it can learn from one row that is tried; else `DistilTask`, with one line in the log."""
+    """`GpuDistilTask` if a trial step with one row succeeds, else `DistilTask` with a warning in the log."""
     try:
         return GpuDistilTask(spec, device).tried_out(device)
-    except RuntimeError as error:  # torch's own errors are all of this kind
-        _log.warning("training takes the path of a CPU, which is slower (%s)", first_line(error))
-    gc.collect()  # a hook ties what failed to itself, and its states fill the device
+    except RuntimeError as error:  # the type of all of torch's own errors
+        _log.warning("training uses the slower path made for CPUs (%s)", first_line(error))
+    gc.collect()  # a hook keeps the failed task alive, and its states fill the device
     return DistilTask(spec, device)
 
 
 class GpuDistilTask:
-    """The draft and its loss, for the training room's loop. A batch is a tensor of row numbers."""
+    """The draft and its loss, for the training loop. A batch is a tensor of row numbers."""
 
     def __init__(self, spec: DistilSpec, device: str) -> None:
         self.spec = spec
@@ -165,7 +174,7 @@ class GpuDistilTask:
         self.held_out = load_samples(spec.held_out)
         texts = fitting(load_samples(spec.texts) + load_samples(spec.given), spec.length)
         if not texts:
-            raise TrainingError("no text is long enough to learn from: give prompts that are answered in more words")
+            raise TrainingError("no text is long enough to learn from: give prompts with longer answers")
         packed = pack_all(texts, spec.length)
         self.ids, self.positions, self.text, self.learn = (
             part.to(device) for part in (packed.ids, packed.positions, packed.text, packed.learn)
@@ -185,9 +194,9 @@ class GpuDistilTask:
         self._batches = 0
 
     def tried_out(self, device: str) -> GpuDistilTask:
-        """The task as it was, after a loss and its gradients of one row. Raises whatever stops them."""
+        """Compute the loss and gradients of one row, and return the unchanged task. Raises any error that occurs."""
         (row,) = self.batch(torch.Generator(), 1)
-        with torch.autocast(device, dtype=torch.bfloat16):  # as the loop does
+        with torch.autocast(device, dtype=torch.bfloat16):  # as in the training loop
             loss, _ = self.loss(row.to(device))
         loss.backward()
         if device == "cuda":
@@ -197,11 +206,11 @@ class GpuDistilTask:
         return self
 
     def goes_on(self, step: int) -> None:
-        """Draw the rows that an uninterrupted run would."""
+        """Continue after `step` updates, with the rows of an uninterrupted run."""
         self._batches = step
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
-        """int64 [size], numbers of rows: every epoch has each once, in an order of its own."""
+        """Row numbers, int64 [size]; every epoch has each row once, in its own order."""
         size = min(size, len(self.ids))
         each = len(self.ids) // size
         epoch, at = divmod(self._batches, each)
@@ -221,7 +230,7 @@ class GpuDistilTask:
         return (rows,)
 
     def loss(self, rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Distance from the target's distribution over the whole vocabulary, in the mean of all that is learnt."""
+        """Distance from the target's distribution over the whole vocabulary, averaged over the learnt positions."""
         device = self.ids.device
         if len(self._taught) == len(self.ids) or bool((rows < len(self._taught)).all()):
             taught, begun = self._taught[rows], self._begun[rows] if self.frozen else None
@@ -249,12 +258,12 @@ class GpuDistilTask:
         }
 
     def at_checkpoint(self) -> dict[str, float]:
-        """τ and agreement on what is held out, with the weights as they are."""
+        """τ and agreement on the held-out texts with the current weights."""
         figures = draft_figures(self.draft, self.held_out, self.spec.gamma)
         return {"tau": figures.tau, "agreement": figures.agreement}
 
     def _frozen_layers(self) -> int:
-        """Of the draft's first layers, those that are the target's and stay so; the embeddings must, too."""
+        """Number of first layers that are the target's and not trained; 0 if the embeddings are trained."""
         decoder = self.model.get_decoder()
         shared = self.draft.shared
         if shared is None or any(weight.requires_grad for weight in decoder.embed_tokens.parameters()):
@@ -270,7 +279,7 @@ class GpuDistilTask:
         return min(len(self.ids), int(KEPT_SHARE * torch.cuda.mem_get_info()[0]) // each)
 
     def _sees(self, rows: Tensor) -> Tensor:
-        """bool [n, 1, length, length]: the places before, of the same text; empty places see one another."""
+        """Attention mask bool [n, 1, length, length]: causal, within the same text; empty positions see one another."""
         text = self.text[rows]
         length = text.shape[1]
         before = torch.ones(length, length, dtype=torch.bool, device=text.device).tril()
@@ -278,7 +287,7 @@ class GpuDistilTask:
 
     @torch.no_grad()
     def _read(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What the target makes of rows: its last hidden states, and those behind the frozen layers."""
+        """Run the target on rows: (last hidden states, those after the frozen layers or None)."""
         on_device = rows.to(self.ids.device)
         out = self.target.module.get_decoder()(
             input_ids=self.ids[on_device].long(),
@@ -294,7 +303,7 @@ class GpuDistilTask:
 
 
 def _part(decoder: Any, first: int) -> Any:
-    """The same decoder without its first layers: one that begins with hidden states. It shares all weights."""
+    """The decoder without its first layers, which takes hidden states as input; shares all weights."""
     part = copy.copy(decoder)
     part._modules = dict(decoder._modules)
     part.layers = nn.ModuleList(list(decoder.layers)[first:])

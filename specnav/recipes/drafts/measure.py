@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""τ of drafts beside a target, by question file, without a link.
+"""Measures τ of drafts for a target, by question file, without a link.
 
 `python -m specnav.recipes.drafts.measure TARGET DRAFT...`
 
-The target's greedy answers are written once and kept in --answers, so that drafts are compared on the very same words.
-DRAFT is a folder; "ngram", which looks up what followed before; or "both:FOLDER", the better of both each round.
+The target's greedy answers are generated once and kept in --answers, so that all drafts are compared on the same texts.
+DRAFT is a folder; "ngram", which looks up earlier continuations; or "both:FOLDER", the better of both in each round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from specnav.recipes.text.corpus import library_folder, read_corpus
 from specnav.recipes.text.measure import read_questions, tokens_a_round
 
 HELD_BACK = "held-back"
-"""Instead of a file: questions made of the library's files that nothing was trained on."""
+"""Used instead of a file: questions about the library's held-back files, on which nothing was trained."""
 HELD_BACK_QUESTIONS = 80
 NGRAM, BOTH = "ngram", "both:"
 
@@ -46,8 +46,8 @@ def main() -> None:
     asked = parser.parse_args()
     with user_errors():
         answers = {Path(name).stem: _answers(asked, name) for name in asked.questions}
-        print(f"τ at γ = {asked.gamma} (agreement), greedy, of answers of up to {asked.max_new_tokens} tokens")
-        print("| questions | answers | " + " | ".join(map(str, asked.drafts)) + " | a draft that is never wrong |")
+        print(f"τ at γ = {asked.gamma} (agreement), greedy, answers of up to {asked.max_new_tokens} tokens")
+        print("| questions | answers | " + " | ".join(map(str, asked.drafts)) + " | a perfect draft |")
         print("|---" * (len(asked.drafts) + 3) + "|")
         for name, texts in answers.items():
             found = [measured(draft, texts, asked.gamma) for draft in asked.drafts]
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measured(draft: str, texts: list[ExitSample], gamma: int) -> DraftFigures:
-    """Figures of a draft that is named as on the command line."""
+    """Figures of a draft, named as on the command line."""
     if draft != NGRAM and not draft.startswith(BOTH):
         return draft_figures(DraftNetwork(draft), texts, gamma)
     if draft == NGRAM:
@@ -68,8 +68,9 @@ def measured(draft: str, texts: list[ExitSample], gamma: int) -> DraftFigures:
 def replayed(
     texts: Sequence[ExitSample], gamma: int, make: Callable[[SuffixMemory], LookupDrafter | BetterDrafter]
 ) -> DraftFigures:
-    """What a drafter would have gained, round by round, on answers that are known; what it looks up outlives an answer.
-    Its agreement is the share of its tokens that were accepted.
+    """Simulate a drafter round by round on known answers; its lookup memory is kept between answers.
+
+    The agreement of the result is the share of draft tokens that were accepted.
     """
     memory = SuffixMemory()
     gained = offered = accepted = tokens = rounds = 0
@@ -90,7 +91,7 @@ def replayed(
 
 
 def _answers(asked: argparse.Namespace, name: str) -> list[ExitSample]:
-    """The target's answers to one file, written or read again."""
+    """The target's answers to one file, generated or read from the cache."""
     file = asked.answers / f"{Path(asked.target).name}-{Path(name).stem}-{asked.max_new_tokens}.jsonl"
     if not file.exists():
         target = DraftNetwork(asked.target)
@@ -110,7 +111,7 @@ def _questions(name: str) -> list[str]:
 
 
 def perfect(texts: list[ExitSample], gamma: int) -> float:
-    """τ of a draft that agrees everywhere: less than γ + 1, because answers end."""
+    """τ of a draft that always agrees; it is below γ + 1 because answers end."""
     gained = [n for text in texts for n in tokens_a_round([True] * (len(text.ids) - text.start), gamma)]
     return sum(gained) / max(len(gained), 1)
 

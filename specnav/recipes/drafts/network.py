@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A causal model in training form: batches of rows of equal length on the library's own forward, gradients and all.
+"""A causal model for training: batches of equally long rows through transformers' forward, with gradients.
 
-Pictures go through the model's own vision tower once, without gradients: what a draft learns is to speak, not to see.
+Pictures pass through the model's vision tower once, without gradients, because only the decoder is trained.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ _log = logging.getLogger(__name__)
 TOGETHER = 128
 SEEN_BYTES = 2 << 30
 PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Kinds of models without pictures that are nothing but layers, a norm and a head."""
+"""Model types without pictures that consist only of layers, a norm and a head."""
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class PaddedRows:
-    """Texts side by side, padded behind. ids: int64 [n, length]; positions: int64 [n, length], or [3, n, length] of a
-    model with pictures; learn: float32 [n, length], how much each token is to be predicted; features: what the vision
-    tower made of all pictures in turn, [tokens, hidden_size], or None.
+    """A batch of texts, padded at the end.
+
+    ids: int64 [n, length]. positions: int64 [n, length], or [3, n, length] for a model with pictures. learn: float32
+    [n, length], weight of each token in the loss. features: image embeddings of all pictures in order,
+    [tokens, hidden_size], or None.
     """
 
     ids: Tensor
@@ -46,20 +48,20 @@ class PaddedRows:
 
 
 class DraftNetwork:
-    """A model folder or hub id whose decoder may be trained.
+    """A model from a folder or hub id, whose decoder can be trained.
 
     Attributes:
-        answers_in_bulk: Whether `bulk_answers` writes answers: on a GPU, of a plain model without a window, until it
-            fails.
+        answers_in_bulk: Whether `bulk_answers` generates answers: on a GPU, for a plain model without a sliding window,
+            until it fails.
     """
 
     def __init__(self, path: str, device: str = "auto", trained: bool = False, dtype: str = "auto") -> None:
-        """trained: the decoder gets gradients; everything else stays as it is. Raises ModelError and TrainingError."""
-        # Small updates would be lost in the half precision that checkpoints are kept in: it only computes in that.
+        """Load the model. trained: only the decoder gets gradients. Raises ModelError and TrainingError."""
+        # Half precision would lose small updates, so trained weights are float32; only the computation uses it.
         number_type = "float32" if trained else dtype
         self.loaded: LoadedModel = load_model(path, device=device, dtype=number_type, recorded=False)
         if self.loaded.is_multimodal and (self.loaded.family is None or self.loaded.family.deepstack):
-            raise TrainingError(f"{path} mixes pictures in in a way that is not trained here: use a Qwen2-VL model")
+            raise TrainingError(f"{path} uses pictures in a way that cannot be trained here: use a Qwen2-VL model")
         self.module: Any = self.loaded.hf_model
         self.sees = self.loaded.is_multimodal
         self.shared = shared_of(path)
@@ -70,17 +72,17 @@ class DraftNetwork:
 
     def _let_learn(self) -> None:
         fixed = frozenset() if self.shared is None else frozenset(self.shared.about.sha256)
-        for name, weight in self.module.named_parameters():  # a tied head is not a parameter of its own
+        for name, weight in self.module.named_parameters():  # a tied head is not a separate parameter
             weight.requires_grad_("visual." not in name and name not in fixed)
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that are real."""
+        """Number of real tokens, without padding of the embedding."""
         return self.loaded.vocab_size
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The model's device."""
         return next(self.module.parameters()).device
 
     def logits(
@@ -92,22 +94,28 @@ class DraftNetwork:
         where: Tensor | None = None,
         among: Tensor | None = None,
     ) -> Tensor:
-        """float32 [n, length, vocabulary] of `PaddedRows`; every place sees what stands before it, or what `sees`, bool
-        [n, 1, length, length], lets it see. where: only of these flat places, [places, vocabulary]. among: only of
-        these tokens, int64 [tokens], in place of the vocabulary.
+        """Logits, float32 [n, length, vocabulary].
+
+        Args:
+            ids: see `PaddedRows`.
+            positions: see `PaddedRows`.
+            features: see `PaddedRows`.
+            sees: attention mask, bool [n, 1, length, length]; None: causal.
+            where: flat positions, int64 [places]; the result is then [places, vocabulary].
+            among: tokens, int64 [tokens]; the last dimension then has only these.
         """
         ids, positions = ids.to(self.device), positions.to(self.device)
         features, sees, where, among = (
             None if part is None else part.to(self.device) for part in (features, sees, where, among)
         )
-        # Without a mask the library takes a jump in the positions for the beginning of another text.
+        # Without a mask, transformers interprets a jump in the positions as the beginning of another text.
         mask = torch.ones_like(ids) if sees is None else self._as_mask(sees)
         how = {"position_ids": positions, "attention_mask": mask, "use_cache": False}
         if self.sees:
             out = self.module.model.language_model(inputs_embeds=self._embed(ids, features), **how)
         elif self._is_plain:
             out = self.module.get_decoder()(input_ids=ids, **how)
-        else:  # it may do more behind its head than is known here
+        else:  # other models may process the logits after the head
             found = self.module(input_ids=ids, **how).logits[..., : self.vocabulary].float()
             found = found if where is None else found.flatten(0, 1)[where]
             return found if among is None else found[..., among]
@@ -119,8 +127,9 @@ class DraftNetwork:
         return self.module.lm_head(hidden)[..., : self.vocabulary].float()
 
     def packs(self, length: int) -> bool:
-        """Whether several texts may share a row of this many places: without pictures, of a kind whose attention takes
-        any mask as it is, and no window that would have to be cut into it.
+        """Whether several texts may share a row of `length` positions.
+
+        This needs a plain model without pictures, whose attention accepts any mask, and no shorter sliding window.
         """
         config = self.module.config
         window = getattr(config, "sliding_window", None) or length
@@ -131,7 +140,7 @@ class DraftNetwork:
         return getattr(self.module.config, "model_type", "") in PLAIN
 
     def _as_mask(self, sees: Tensor) -> Tensor:
-        """Kernels that add a mask to the scores want numbers."""
+        """The mask in the form that the model's attention needs: bool for sdpa, else numbers added to the scores."""
         if self.module.config._attn_implementation == "sdpa":
             return sees
         return torch.zeros(sees.shape).masked_fill(~sees, torch.finfo(torch.float32).min)
@@ -140,12 +149,12 @@ class DraftNetwork:
         hidden = self.module.get_input_embeddings()(ids)
         if features is None:
             return hidden
-        assert self.loaded.image_pad_id is not None, "it takes pictures"
+        assert self.loaded.image_pad_id is not None, "the model accepts pictures"
         where = ids.eq(self.loaded.image_pad_id)[..., None].expand_as(hidden)
         return hidden.masked_scatter(where, features.to(hidden.dtype))
 
     def encode(self, sample: ExitSample) -> EncodedPrompt:
-        """A sample as this model takes it, its pictures looked at once. Raises TrainingError."""
+        """Encode a sample for this model; each picture is embedded only once. Raises TrainingError."""
         prompt = sample.read()
         if not sample.images:
             return self.loaded.encode(prompt)
@@ -163,7 +172,7 @@ class DraftNetwork:
         return known
 
     def rows(self, samples: Sequence[ExitSample], length: int) -> PaddedRows:
-        """Samples as a batch; what is longer is cut off behind. Every answer's tokens are learnt alike."""
+        """Samples as a batch, truncated to `length`. All tokens of an answer have equal weight."""
         count = len(samples)
         ids = torch.full((count, length), min(self.loaded.eos_token_ids, default=0))
         learn = torch.zeros(count, length)
@@ -191,7 +200,7 @@ class DraftNetwork:
         progress: Progress = lambda done, total: None,
         min_p: float = 0.0,
     ) -> list[ExitSample]:
-        """Texts: the prompts with answers of at most `new_tokens`, their end included, in the order given.
+        """Texts: the prompts with answers of at most `new_tokens` tokens, including their end, in the given order.
 
         min_p: tokens less likely than this share of the likeliest one's probability are not sampled.
         """
@@ -201,9 +210,9 @@ class DraftNetwork:
             )
             try:
                 return self._answer_in_bulk(prompts, options, progress)
-            except RuntimeError as error:  # attention, recording or memory: torch's own errors are all of this kind
+            except RuntimeError as error:  # attention, recording or memory: the type of all of torch's own errors
                 self.answers_in_bulk = False
-                _log.warning("answers are not written in bulk but %d at a time (%s)", TOGETHER, first_line(error))
+                _log.warning("answers are not generated in bulk, but %d at a time (%s)", TOGETHER, first_line(error))
         texts: list[ExitSample | None] = [None] * len(prompts)
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index].ids))
         done = 0
@@ -234,7 +243,7 @@ class DraftNetwork:
         generator: torch.Generator | None = None,
         min_p: float = 0.0,
     ) -> list[list[int]]:
-        """Answers to prompts whose pictures were looked at (see `answer`), in one batch, padded in front."""
+        """Answers to encoded prompts in one left-padded batch; see `answer`."""
         from transformers import DynamicCache
 
         count, width = len(prompts), max(prompt.ids.shape[0] for prompt in prompts)
@@ -275,7 +284,7 @@ class DraftNetwork:
         return [_up_to_end(row, ends) for row in torch.stack(said, 1).tolist()] if said else [[] for _ in prompts]
 
     def _next(self, ids: Tensor, positions: Tensor, mask: Tensor, cache: Any, features: Tensor | None) -> Tensor:
-        """Logits [n, vocabulary] behind the last column."""
+        """Logits [n, vocabulary] after the last column."""
         how = {"attention_mask": mask, "past_key_values": cache, "use_cache": True}
         if not self.sees:
             out = self.module(input_ids=ids, position_ids=positions[0], logits_to_keep=1, **how)
@@ -286,7 +295,7 @@ class DraftNetwork:
 
 
 def check_same_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
-    """Raises TrainingError unless both speak in the same tokens."""
+    """Raise TrainingError unless both models have the same vocabulary."""
     if target.vocabulary_fingerprint != draft.vocabulary_fingerprint:
         raise TrainingError(
             f"draft {draft.path} and target {target.path} have different vocabularies "

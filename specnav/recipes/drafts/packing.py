@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several texts in one row, each seeing itself alone: answers are short, half-empty rows would cost twice the time."""
+"""Packs several texts into one row, each attending only to itself; half-empty rows would take twice the time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from specnav.recipes.samples import ExitSample
 
 @dataclass(frozen=True)
 class Packed:
-    """samples: in the order of `where`. ids, positions: int64 [rows, length]; sees: bool [rows, 1, length, length],
-    what each place looks at; where: int64 [n], the flat places behind which a token is learnt, text by text.
+    """Packed texts. samples: in the order of `where`. ids, positions: int64 [rows, length].
+
+    sees: attention mask, bool [rows, 1, length, length]. where: int64 [n], flat positions whose next token is learnt,
+    text by text.
     """
 
     samples: list[ExitSample]
@@ -26,7 +28,7 @@ class Packed:
 
 
 def pack(draw: Callable[[], ExitSample], rows: int, length: int) -> Packed:
-    """Texts that `draw` gives, of at most `length` ids each, until every row is full. Positions begin at 0 in each."""
+    """Fill rows with texts from `draw`, of at most `length` ids each. Positions begin at 0 in each text."""
     ids, positions = (torch.zeros(rows, length, dtype=torch.int64) for _ in range(2))
     text = torch.full((rows, length), -1)
     samples: list[ExitSample] = []
@@ -35,7 +37,7 @@ def pack(draw: Callable[[], ExitSample], rows: int, length: int) -> Packed:
     for row in range(rows):
         at = 0
         while at + len(waiting.ids) - 1 <= length:
-            count = len(waiting.ids) - 1  # nothing is predicted behind the last token
+            count = len(waiting.ids) - 1  # nothing is predicted after the last token
             place = slice(at, at + count)
             ids[row, place] = torch.tensor(waiting.ids[:-1])
             positions[row, place] = torch.arange(count)
@@ -49,15 +51,16 @@ def pack(draw: Callable[[], ExitSample], rows: int, length: int) -> Packed:
 
 
 def _sees(text: Tensor) -> Tensor:
-    """bool [rows, 1, length, length]: the places before, of the same text; empty places see only themselves."""
+    """Mask bool [rows, 1, length, length]: causal, within the same text; empty positions see only themselves."""
     length = text.shape[1]
     same = text[:, None, :].eq(text[:, :, None]) & torch.ones(length, length, dtype=torch.bool).tril()
     return (same & text.ge(0)[:, None, :] | torch.eye(length, dtype=torch.bool))[:, None]
 
 
 def of_size(places: Tensor, parts: Sequence[Tensor], size: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """places [n], every one of parts [n, …] and weights float32 [n], all made `size` long: filled up with weight 0, or
-    with some left out at random.
+    """(places, *parts, weights float32), all of length `size`: padded with weight 0, or with random entries dropped.
+
+    places: [n]. parts: each [n, …].
     """
     count = places.shape[0]
     if count > size:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A target that is asked through a running verifier: it tells tokens, so a draft learns its picks and no rows."""
+"""A target behind a running verifier, which returns only tokens; a draft learns these instead of distributions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from specnav.recipes.samples import ExitSample
 
 
 class RemoteTarget:
-    """Answers prompts as `Network.answer` does, one after another, over a link with method `ar`."""
+    """Answers prompts like `DraftNetwork.answer`, one after another, over a link with method `ar`."""
 
     def __init__(self, link: Link | None, speaker: LoadedModel) -> None:
-        """link: None: nothing is there to be asked. speaker: a model of the target's vocabulary, which makes prompts:
-        the draft. Raises TrainingError for another vocabulary, and what a link raises.
+        """Connect to the target. link: None: there is no target. speaker: makes prompts; the draft.
+
+        Raises TrainingError for different vocabularies; the errors of the link pass through.
         """
         self.loaded = speaker
         if link is None:
@@ -42,7 +43,7 @@ class RemoteTarget:
         seed: int = 0,
         progress: Progress = lambda done, total: None,
     ) -> list[ExitSample]:
-        """Texts: the prompts with answers of at most `new_tokens`, their end included."""
+        """Texts: the prompts with answers of at most `new_tokens` tokens, including their end."""
         texts: list[ExitSample] = []
         if self._decoder is None:
             return texts

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training starts from: a draft that is there, or one made of some layers of its target.
+"""The initial draft of a training: an existing draft, or one made from some layers of its target.
 
-A draft of the target's own embeddings, first and last layers and head begins far ahead of a random one (as DistilBERT
-did, arXiv 1910.01108), and speaks the target's vocabulary by construction.
+A draft with the target's embeddings, some of its layers and its head starts far better than a random one (as in
+DistilBERT, arXiv 1910.01108), and has the target's vocabulary by construction.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from specnav.recipes.folders import appearing_at_once
 
 LAYERS = "layers:"
 SHARED_DTYPE = torch.bfloat16
-"""What a draft that shares stores its layers in: a target converted from GGUF is in float32, which would double it."""
+"""Number type of a sharing draft's layers; a target converted from GGUF is in float32, which would double the size."""
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
 def start_folder(draft: str, target: LoadedModel, run: Path, share: bool = False, share_first: int = 0) -> str:
-    """The folder or id to start from; `layers:0,7` makes one in the run folder first. share: one that keeps no
-    embeddings and no head of its own (specdec.models.shared), nor its first `share_first` layers. Raises TrainingError.
+    """The folder or id to start from; for `layers:0,7`, a draft is made in the run folder first.
+
+    share: make a draft that stores neither embeddings and head (specdec.models.shared) nor its first `share_first`
+    layers. Raises TrainingError.
     """
     if not draft.startswith(LAYERS):
         if share and shared_of(draft) is None:
@@ -38,7 +40,7 @@ def start_folder(draft: str, target: LoadedModel, run: Path, share: bool = False
     picked = _layers(draft, target)
     if picked[:share_first] != list(range(share_first)) or share_first >= len(picked):
         raise TrainingError(
-            f"the first {share_first} layers can be shared where the draft begins with them and has others: "
+            f"the first {share_first} layers can be shared only if the draft begins with them and has more: "
             f"give layers:{','.join(map(str, range(share_first)))},... and --share-first {share_first}"
         )
     folder = run / "start"
@@ -68,7 +70,7 @@ def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool,
     module = copy.deepcopy(target.hf_model)
     text = module.model.language_model if target.is_multimodal else module.get_decoder()
     if not hasattr(text, "layers"):
-        raise TrainingError(f"{target.path} keeps its layers where they are not found: start from a draft's folder")
+        raise TrainingError(f"the layers of {target.path} are not in the usual place: start from a draft's folder")
     text.layers = nn.ModuleList([text.layers[index] for index in picked])
     for place, layer in enumerate(text.layers):
         if hasattr(layer, "self_attn") and hasattr(layer.self_attn, "layer_idx"):
@@ -91,7 +93,7 @@ def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool,
 
 
 def _names_in_target(module: Any, layers: int) -> list[str]:
-    """The names of a model's embeddings, head and first layers, as a checkpoint has them: tied ones are stored once."""
+    """Checkpoint names of a model's embeddings, head and first layers; tied weights are stored once."""
     embeddings, head = module.get_input_embeddings(), module.get_output_embeddings()
     parts = (embeddings, head, *module.get_decoder().layers[:layers])
     shared = {id(weight) for part in parts for weight in part.parameters()}
@@ -99,8 +101,8 @@ def _names_in_target(module: Any, layers: int) -> list[str]:
 
 
 def save_sharing(module: Any, folder: Path, target: str, names: Sequence[str]) -> None:
-    """Write a draft that shares the tensors called `names` with its target: half-precision layers, configuration, and
-    which target that is.
+    """Write a draft that shares the tensors `names` with its target: its own layers in half precision, its
+    configuration, and a reference to the target.
     """
     from safetensors.torch import save_file
 
@@ -110,14 +112,14 @@ def save_sharing(module: Any, folder: Path, target: str, names: Sequence[str]) -
     save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
     module.config.dtype = SHARED_DTYPE
     module.config._name_or_path = ""
-    vars(module.config).pop("_model_name_or_path", None)  # what a GGUF file called itself
+    vars(module.config).pop("_model_name_or_path", None)  # the name from a GGUF file
     module.config.save_pretrained(folder)
     module.generation_config.save_pretrained(folder)
     note_shared(folder, target, names)
 
 
 def kept_dtype(path: str) -> torch.dtype:
-    """The number type of a model folder's weights; a draft made of it is kept in the same."""
+    """The number type of a model folder's weights, and of a draft made from it."""
     if shared_of(path) is not None:
         return SHARED_DTYPE
     told = getattr(read_config(path), "dtype", None)
@@ -125,7 +127,7 @@ def kept_dtype(path: str) -> torch.dtype:
 
 
 def add_companions(source: str, folder: Path, model: LoadedModel) -> None:
-    """What a model folder has beside weights: tokenizer, chat template, how pictures are prepared."""
+    """Copy the files of a model folder other than weights: tokenizer, chat template, picture preprocessing."""
     place = Path(source)
     if not place.is_dir():
         model.tokenizer.save_pretrained(folder)

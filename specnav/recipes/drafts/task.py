@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a draft learns: the target's distribution wherever the draft itself, or the target, has come to.
+"""The objective of a draft: the target's distribution on texts of the draft itself and of the target.
 
-On-policy distillation: some of the rows are what the draft has just said, so that it learns where it really errs
+On-policy distillation: some rows are texts that the draft has just generated, so that it learns where it really errs
 (GKD, arXiv 2306.13649; for drafts DistillSpec, arXiv 2310.08461; while serving, online speculative decoding, arXiv
-2310.07177), the others are the target's own words, the places that a verified answer goes through. The distance is a
-mixture of both directions of the Kullback-Leibler divergence, and the likeliest token of the target counts by itself:
-that is what greedy acceptance asks for.
+2310.07177). The other rows are the target's own texts, the contexts of a verified answer. The distance is a mixture of
+both directions of the Kullback-Leibler divergence. The target's likeliest token has an additional term, because greedy
+acceptance depends on it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from specnav.recipes.samples import ExitSample, fitting, load_samples
 from specnav.recipes.some_tokens import some_tokens
 
 RENEWED_EVERY = 100
-"""Batches between two rounds of the draft's own words; a checkpoint is kept after a whole number of rounds."""
+"""Batches between two rounds of the draft's own texts; checkpoints are saved after whole rounds."""
 POOL = 96
 GREEDY_ROUNDS = 4
-"""Every n rounds the draft speaks greedily, otherwise at temperature 1."""
+"""One in this many rounds the draft generates greedily, otherwise at temperature 1."""
 LEARNT_SHARE = 0.75
-"""Of the places of a batch: room for what is learnt; the rest is prompts and what is left over in the rows."""
+"""Share of a batch's positions reserved for learnt tokens; the rest is prompts and unused space in the rows."""
 LEAST = 1e-6
 
 
 @dataclass(frozen=True)
 class DistilSpec:
-    """All that a worker process needs to build its task.
+    """All inputs that a worker process needs to build its task.
 
-    target: folder or id; "" where there is none, and texts alone say what the target picks. draft: the folder to start
-    from. texts, given, prompts, held_out: files of samples (what the target said, what was given to read, what the
-    draft is to go on from, greedy texts of the target that are only measured on). length: of a row; new_tokens: of the
-    draft's answers. on_policy, given_share: shares of rows that the draft has said, and that were given. reverse: share
-    of KL(draft | target) in the distance, the rest is KL(target | draft). hard: share of the likeliest token in the
-    loss. tokens: how many of the vocabulary's tokens the loss looks at in each batch, among them the likeliest ones; 0:
-    all. lessons: what the target says to the texts, where that is known already.
+    target: folder or id; "": no target, and only the texts give its tokens. draft: the folder to start from.
+    texts: file of the target's answers. given: file of given texts. prompts: file of prompts for the draft's own texts.
+    held_out: file of the target's greedy texts, only for measuring. length: of a row. new_tokens: of the draft's
+    answers. on_policy, given_share: shares of rows with the draft's own texts and with given texts. reverse: share of
+    KL(draft | target) in the distance; the rest is KL(target | draft). hard: share of the likeliest token in the loss.
+    gamma: draft length for measuring. tokens: how many tokens of the vocabulary the loss covers in each batch,
+    including the likeliest ones; 0: all. lessons: files of the target's distributions on the texts, if known.
     """
 
     target: str
@@ -66,7 +66,7 @@ class DistilSpec:
 
 
 class DistilTask:
-    """The draft and its loss, for the training room's loop."""
+    """The draft and its loss, for the training loop."""
 
     def __init__(self, spec: DistilSpec, device: str) -> None:
         self.spec = spec
@@ -84,16 +84,18 @@ class DistilTask:
         self._said: list[ExitSample] = []
         self._batches = 0
         if not self.texts and not self.given:
-            raise TrainingError("no text is long enough to learn from: give prompts that are answered in more words")
+            raise TrainingError("no text is long enough to learn from: give prompts with longer answers")
 
     def goes_on(self, step: int) -> None:
-        """Speak in the rounds in which an uninterrupted run would: a checkpoint is kept after whole rounds."""
+        """Continue after `step` updates, with the rounds of an uninterrupted run."""
         self._batches = step
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
-        """ids, positions, sees and where as `DraftNetwork.logits` takes them; likely int64 and chances float32 [places,
-        top], what the target says there; weights [places]; the pictures' features; among int64 [tokens], the tokens
-        that `likely` counts in. sees, features and among are empty where there are none.
+        """Draw one batch: (ids, positions, sees, where, likely, chances, weights, features, among).
+
+        ids, positions, sees, where, features, among: see `DraftNetwork.logits`; sees, features and among are empty if
+        unused. likely int64, chances float32, both [places, top]: the target's likeliest tokens, as indices into
+        `among` if that is used, and their log-probabilities. weights: [places].
         """
         if self.prompts and self.spec.on_policy and self._batches % RENEWED_EVERY == 0:
             self._said = self._speak(generator)
@@ -132,7 +134,7 @@ class DistilTask:
         features: Tensor,
         among: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Distance from the target's distribution: of its likeliest tokens each, and of all others together."""
+        """Distance from the target's distribution over its likeliest tokens and one class for all others."""
         logits = self.draft.logits(
             ids, positions, features if features.numel() else None, sees if sees.numel() else None, where,
             among if among.numel() else None,
@@ -155,12 +157,12 @@ class DistilTask:
         }
 
     def at_checkpoint(self) -> dict[str, float]:
-        """τ and agreement on what is held out, with the weights as they are."""
+        """τ and agreement on the held-out texts with the current weights."""
         figures = draft_figures(self.draft, self.held_out, self.spec.gamma)
         return {"tau": figures.tau, "agreement": figures.agreement}
 
     def _speak(self, generator: torch.Generator) -> list[ExitSample]:
-        """What the draft says to some prompts by now."""
+        """The draft's current answers to some prompts."""
         prompts = _drawn(self.prompts, POOL, generator)
         greedy = self._batches // RENEWED_EVERY % GREEDY_ROUNDS == GREEDY_ROUNDS - 1
         seed = int(torch.randint(2**31, (1,), generator=generator))
@@ -168,7 +170,7 @@ class DistilTask:
         return fitting(said, self.spec.length)
 
     def _one(self, generator: torch.Generator) -> ExitSample:
-        """One text to learn from: the draft's own words, one that was given, or the target's."""
+        """One text to learn from: the draft's own, a given one, or the target's."""
         lot = float(torch.rand((), generator=generator))
         said, given = self.spec.on_policy, self.spec.given_share if self.given else 0.0
         if self._said and lot < said:
@@ -185,7 +187,7 @@ def _drawn(samples: list[ExitSample], count: int, generator: torch.Generator) ->
 
 
 def _own_part(samples: list[ExitSample]) -> list[ExitSample]:
-    """What this process of several learns from: no two then work out what the target says to the same text."""
+    """The samples of this process; each text belongs to one process, so the target evaluates it only once."""
     if not torch.distributed.is_initialized():
         return samples
     return samples[torch.distributed.get_rank() :: torch.distributed.get_world_size()] or samples

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the target says behind every token that is learnt: its likeliest tokens, worked out once a text and then kept.
+"""The target's predictions for every learnt token: its likeliest tokens, computed once per text and cached.
 
-A text is learnt from many times, and the target says the same each time; its few likeliest tokens hold nearly all of
-what it says (cached logits, as in arXiv 2503.16870). What they leave is one lump to the loss.
+A text is used many times, and the target's predictions never change. A few likeliest tokens have nearly all of the
+probability (cached logits, as in arXiv 2503.16870). The loss treats all other tokens as one class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class Lesson:
-    """Of each token of a text that is learnt, n of them. likely: int32 [n, top], the target's likeliest first;
+    """Predictions for the n learnt tokens of a text. likely: int32 [n, top], the target's likeliest tokens first.
+
     chances: float16 [n, top], their log-probabilities.
     """
 
@@ -35,27 +36,27 @@ class Lesson:
 
     @property
     def nbytes(self) -> int:
-        """What it takes to keep."""
+        """Memory in bytes."""
         return self.likely.nbytes + self.chances.nbytes
 
 
 class Teacher:
-    """A target that remembers what it has said; without a target, the texts themselves say what it picked."""
+    """A target with a cache of its predictions; without a target, the tokens of the texts themselves are used."""
 
     def __init__(self, target: DraftNetwork | None, draft: DraftNetwork, length: int, top: int = TOP) -> None:
-        """draft: whose rows are learnt from. length: what is longer is cut off behind, as in `DraftNetwork.rows`."""
+        """draft: the model to train. length: texts are truncated to it, as in `DraftNetwork.rows`."""
         self.target, self.draft, self.length = target, draft, length
         self.top = min(top, draft.vocabulary)
         self._kept = SharedStore(KEPT_BYTES)
 
     def learn_from(self, file: Path) -> None:
-        """Know what `write_lessons` has kept."""
+        """Load the predictions that `write_lessons` has saved."""
         for key, likely, chances in torch.load(file, weights_only=True):
             lesson = Lesson(likely, chances)
             self._kept.put(key, lesson, lesson.nbytes)
 
     def write_lessons(self, texts: Sequence[ExitSample], file: Path) -> None:
-        """Keep what the target says to texts, so that a run that goes on need not ask again."""
+        """Save the target's predictions for texts, so that a resumed run need not compute them again."""
         cut = fitting(texts, self.length)
         kept = [(_key(text), one.likely, one.chances) for text, one in zip(cut, self.lessons(cut), strict=True)]
         partial = file.with_suffix(".tmp")
@@ -63,7 +64,7 @@ class Teacher:
         os.replace(partial, file)
 
     def lessons(self, samples: Sequence[ExitSample]) -> list[Lesson]:
-        """Of each sample, in their order."""
+        """The lesson of each sample, in order."""
         if self.target is None:
             return [self._picked(sample) for sample in samples]
         found: dict[bytes, Lesson] = {}
@@ -92,18 +93,18 @@ class Teacher:
         chances, likely = logits.log_softmax(-1).topk(self.top, -1)
         counts = rows.learn[:, 1:].bool().sum(-1).tolist()
         parts = zip(likely.int().cpu().split(counts), chances.half().cpu().split(counts), strict=True)
-        # Copies: a part of a whole would keep all of it.
+        # Copies, because a view would keep the whole tensor alive.
         return [Lesson(likely.clone(), chances.clone()) for likely, chances in parts]
 
     def _picked(self, sample: ExitSample) -> Lesson:
-        """The text's own tokens, as if they were certain."""
+        """The text's own tokens, with probability 1."""
         rows = self.draft.rows([sample], self.length)
         likely = rows.ids[:, 1:].flatten()[learnt_places(rows)][:, None].int()
         return Lesson(likely, torch.zeros(likely.shape, dtype=torch.float16))
 
 
 def learnt_places(rows: PaddedRows) -> Tensor:
-    """int64 [n]: where, in the flat [rows, length - 1] places of a batch, a token that is learnt is predicted."""
+    """int64 [n]: flat indices into the [rows, length - 1] positions of a batch at which a learnt token is predicted."""
     return rows.learn[:, 1:].flatten().nonzero()[:, 0]
 
 

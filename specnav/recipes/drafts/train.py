@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav train draft`: prompts, the target's answers, training, figures, and a draft's folder with its card.
+"""`specnav train draft`: prompts, the target's answers, training, figures, and a draft's folder with its model card.
 
-Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.
+Intermediate results are kept in the run folder, so an interrupted run continues with the same settings.
 """
 
 from __future__ import annotations
@@ -41,72 +41,75 @@ from specnav.recipes.threads import threads
 NAME = "draft"
 MEASURED_SAMPLED = 64
 CHECKPOINT_EVERY = 50
-"""Updates between two checkpoints of a run without rounds of the draft's own words."""
+"""Updates between two checkpoints of a run without the draft's own texts."""
 HALF_FROM = 50_000_000
-"""Parameters from which a target computes in bfloat16 where that is quicker; a smaller one loses time by it."""
+"""Least number of parameters for a target to compute in bfloat16, which would make a smaller one slower."""
 CHECKPOINT_S = 30.0
-"""Seconds between two checkpoints where all of the training is on a GPU."""
+"""Seconds between two checkpoints if all of the training is on a GPU."""
 ARTICLE_EVERY, ARTICLE_TOKENS, ARTICLE_WARMTH = 16, 200, 0.8
-"""One article is written for this many prompts, of at most this many tokens, sampled at this temperature."""
+"""One article is generated per this many prompts, with at most this many tokens, at this temperature."""
 BULK_ARTICLE_TOKENS, ARTICLE_PROMPT = 640, 64
-"""Of an article, and of what stands around it in the request, where answers are written in bulk: long texts are
-summarised, too.
+"""Tokens of an article, and of the rest of its request, if answers are generated in bulk, so that drafts also learn to
+summarise long texts.
 """
 REQUEST_TOKENS = 160
-"""Most of a request that the target makes up."""
+"""Most tokens of a request that the target makes up."""
 
 
 @dataclass(frozen=True)
 class TrainDraftConfig:
-    """What to train. Without a target, its picks are learnt, not its distributions. The shares: see DistilSpec."""
+    """Settings of `specnav train draft`. Without a target, its tokens are learnt, not its distributions.
+
+    For the shares see `DistilSpec`.
+    """
 
     draft: str = setting(
-        REQUIRED, "What to start from: a folder or hub id, or layers of the target, like layers:0,7."
+        REQUIRED, "Draft to start from: a folder or hub id, or layers of the target, like layers:0,7."
     )
     out: Path = setting(REQUIRED, "Folder for the draft, its card and its acceptance curve.")
     run: Path = setting(REQUIRED, "Folder for samples and checkpoints; the same folder continues a run.")
     target: str = setting(
         "",
-        "Folder or hub id; it is not changed. Or give --connect, or --verdict-log alone.",
+        "Folder or hub id; it is not changed. Or give --connect, or only --verdict-log.",
         metavar="FOLDER|ID",
     )
     connect: str = same_as(
         EdgeSettings,
         "connect",
         default="",
-        help="Ask a running verifier, tcp://HOST:PORT: the target's picks are learnt, not its rows.",
+        help="Ask a running verifier, tcp://HOST:PORT: the target's tokens are learnt, not its distributions.",
     )
     key: Path | None = same_as(EdgeSettings, "key")
     sources: Sources = field(default_factory=Sources)
-    prompts: int = setting(4000, "Prompts made up where no data are given.", 1, metavar="N")
-    held_out: int = setting(64, "Prompts that are measured on only.", 1, metavar="N")
-    gamma: int = same_as(DecodingOptions, "gamma", high=64, help="Draft length that τ is measured at.")
+    prompts: int = setting(4000, "Prompts to make up if no data are given.", 1, metavar="N")
+    held_out: int = setting(64, "Prompts used only for measuring.", 1, metavar="N")
+    gamma: int = same_as(DecodingOptions, "gamma", high=64, help="Draft length at which τ is measured.")
     length: int = setting(256, "Tokens of a row, prompt and answer.", 16, metavar="N")
     new_tokens: int = setting(128, "Tokens of an answer.", 1, metavar="N")
     steps: int = setting(2000, "Updates.", 1, metavar="N")
     minutes: float = same_as(TrainingSettings, "minutes")
     batch: int = setting(12, "Rows per update and process.", 1, metavar="N")
     lr: float = setting(2e-3, "Highest learning rate.", 1e-9, metavar="X")
-    on_policy: float = setting(0.5, "Share of rows that the draft itself has said.", 0, 1, metavar="X")
-    given_share: float = setting(0.25, "Share of rows from texts that were given.", 0, 1, metavar="X")
+    on_policy: float = setting(0.5, "Share of rows with the draft's own texts.", 0, 1, metavar="X")
+    given_share: float = setting(0.25, "Share of rows with given texts.", 0, 1, metavar="X")
     reverse: float = setting(0.25, "Share of the reverse KL in the distance.", 0, 1, metavar="X")
     hard: float = setting(0.5, "Share of the target's likeliest token in the loss.", 0, 1, metavar="X")
     seed: int = same_as(TrainingSettings, "seed")
     workers: int = same_as(TrainingSettings, "workers")
     compile: bool = setting(True, "Let torch compile the training step.")
-    share: bool = setting(False, "Store the layers alone: embeddings, head and tokenizer stay the target's.")
+    share: bool = setting(False, "Store only the layers: embeddings, head and tokenizer stay the target's.")
     share_first: int = setting(
         0, "With --share: this many first layers also stay the target's.", 0, metavar="N"
     )
     tokens: int = setting(
-        0, "Tokens of the vocabulary that the loss looks at in a batch; 0: all.", 0, metavar="N"
+        0, "Tokens of the vocabulary that the loss covers in a batch; 0: all.", 0, metavar="N"
     )
 
     def __post_init__(self) -> None:
         check_settings(self, TrainingError)
 
     def check(self) -> None:
-        """Raises TrainingError for values that cannot work together."""
+        """Raise TrainingError for values that cannot be combined."""
         if self.share and not self.target:
             raise TrainingError("--share needs the target's folder: give --target")
         if self.share_first and not (self.share and self.draft.startswith(LAYERS)):
@@ -117,12 +120,12 @@ class TrainDraftConfig:
             raise TrainingError("--target and --connect are two ways to ask a target: give one of them")
         if not self.target and self.draft.startswith(LAYERS):
             raise TrainingError(
-                f"draft {self.draft}: layers can be taken of a target that is here, with --target"
+                f"draft {self.draft}: layers can be taken only from a local target, given with --target"
             )
         if not self.target and not self.connect and (not self.sources.verdicts or self.sources.asks):
             raise TrainingError("no target is given: give --target, --connect, or only --verdict-log")
         if self.sources.self_asked and not (self.sources.assistant and self.target):
-            raise TrainingError("--self-asked needs --assistant and the target itself: give --target")
+            raise TrainingError("--self-asked needs --assistant and a local target: give --target")
         if self.sources.held_out and not self.target and not self.connect:
             raise TrainingError(
                 "--held-out-questions needs a target that answers them: give --target or --connect"
@@ -138,19 +141,19 @@ class TrainDraftConfig:
 
 
 def on_gpu() -> bool:
-    """Whether torch finds one."""
+    """Whether torch finds a GPU."""
     return torch.cuda.is_available()
 
 
 def number_type(target: LoadedModel) -> str:
-    """What a target that only speaks computes in: bfloat16 on a GPU, and on a CPU with matrix tiles (AMX)."""
+    """Number type of a target that only generates: bfloat16 on a GPU, and on a CPU with matrix tiles (AMX)."""
     has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     return "bfloat16" if on_gpu() or (has_tiles() and target.parameter_count >= HALF_FROM) else "auto"
 
 
 @dataclass(frozen=True)
 class DraftResult:
-    """What a run has made."""
+    """The result of a run."""
 
     folder: Path
     before: DraftFigures
@@ -158,18 +161,18 @@ class DraftResult:
 
 
 def train_draft(config: TrainDraftConfig) -> DraftResult:
-    """Distil a draft, or go on distilling it. Raises TrainingError and ModelError; after Ctrl-C call it again."""
+    """Distil a draft, or continue an interrupted run. Raises TrainingError and ModelError."""
     from transformers.utils import logging as hf_logging
 
     config.check()
     started_from_itself = Path(config.draft).resolve() == config.out.resolve()
     marks = ("acceptance.json", "config.json") if started_from_itself else ("acceptance.json",)
     check_place(config.out, marks, target=config.target, run=config.run)
-    hf_logging.disable_progress_bar()  # the library's own bars would break ours
+    hf_logging.disable_progress_bar()  # transformers' own bars would break ours
     speaker = load_model(config.target or config.draft, recorded=False)
     if config.target and not config.draft.startswith(LAYERS):
         check_same_vocabulary(speaker, load_model(config.draft, recorded=False))
-    # What may change between two sittings: the learning rate, the time, the workers.
+    # These may change when a run is continued: the learning rate, the time, the workers and so on.
     free = ("out", "run", "connect", "key", "lr", "minutes", "steps", "workers", "compile")
     kept = {name: value for name, value in asdict(config).items() if name not in free}
     with roomy(config.run):
@@ -186,7 +189,7 @@ class _DraftTraining:
     """The stages of one run, in order."""
 
     def __init__(self, config: TrainDraftConfig, start: str, dtype: str, shown: Stages) -> None:
-        """dtype: of the target, where it is here and only speaks."""
+        """dtype: number type of a local target that only generates."""
         self.config, self.start, self.shown, self.run = config, start, shown, config.run
         self.dtype = dtype
         self.prompts, self.texts, self.given, self.held_out, self.sampled = (
@@ -195,14 +198,14 @@ class _DraftTraining:
         )
 
     def whole(self) -> DraftResult:
-        """Every stage."""
+        """Run every stage."""
         self._prepare()
         held_out = load_samples(self.held_out)
         start = DraftNetwork(self.start)
         self.on_device = on_gpu() and trains_on_device(self._spec(()), start)
         before = self._figures("measuring: before", start, held_out)
         del start
-        torch.cuda.empty_cache()  # another process trains
+        torch.cuda.empty_cache()  # training runs in another process
         settings = self._loop_settings()
         self._check_end(settings)
         spec = self._spec(() if self.on_device else self._lessons())
@@ -222,7 +225,7 @@ class _DraftTraining:
         return DraftResult(self.config.out, before, after)
 
     def _prepare(self) -> None:
-        """Prompts, and what the target says to them: here, through a verifier, or in a log of long ago."""
+        """Make prompts and the target's answers, which come from a local target, a verifier, or a log."""
         config, asked = self.config, self.run / "asked.jsonl"
         if all(file.exists() for file in (self.texts, self.held_out, self.sampled)):
             return
@@ -266,7 +269,7 @@ class _DraftTraining:
                 save_samples(self.texts, self._written(target, load_samples(self.prompts)) + logged)
 
     def _articles(self, target: DraftNetwork | RemoteTarget) -> tuple[str, ...]:
-        """What the target itself reports on, to be summarised by it later."""
+        """Articles generated by the target, which it summarises later."""
         rng = random.Random(f"drafts/{self.config.seed}/articles")
         asked = [report_request(rng) for _ in range(max(self.config.prompts // ARTICLE_EVERY, 1))]
         prompts = question_prompts(target.loaded, asked, "articles")
@@ -291,7 +294,7 @@ class _DraftTraining:
             return self_asked(target, count, longest, self.config.seed, progress)
 
     def _lessons(self) -> tuple[Path, ...]:
-        """What the target says behind every token of its answers, worked out once and kept."""
+        """Files of the target's predictions for every token of its answers, computed once."""
         texts = load_samples(self.texts)
         if not self.config.target:
             return ()
@@ -300,7 +303,7 @@ class _DraftTraining:
         if not all(file.exists() for file in files):
             target = DraftNetwork(self.config.target, dtype=self.dtype)
             teacher = Teacher(target, DraftNetwork(self.start), self.config.length)
-            with self.shown.counted("what the target says", len(texts)) as progress, roomy(self.run):
+            with self.shown.counted("the target's predictions", len(texts)) as progress, roomy(self.run):
                 for number, (part, file) in enumerate(zip(parts, files, strict=True), 1):
                     if not file.exists():
                         teacher.write_lessons(part, file)
@@ -317,7 +320,7 @@ class _DraftTraining:
         return RemoteTarget(stack.enter_context(connect(config.connect, key=config.key)), speaker)
 
     def _written(self, target: DraftNetwork | RemoteTarget, prompts: list[ExitSample]) -> list[ExitSample]:
-        """The target's answers, in an order of their own."""
+        """The target's answers, in shuffled order."""
         config, order = self.config, list(prompts)
         random.Random(f"drafts/{config.seed}/order").shuffle(order)
         with self.shown.counted("the target writes", len(order)) as progress:
@@ -361,18 +364,18 @@ class _DraftTraining:
         )
 
     def _check_end(self, settings: LoopSettings) -> None:
-        """A run that has ended is not trained further: say so where more updates are asked for."""
+        """Raise TrainingError if more updates are requested of a run that has ended, which is not trained further."""
         if not is_finished(settings) or settings.minutes:
             return
         made = int(read_checkpoint(settings.checkpoint)["step"])
         if made < settings.steps:
             raise TrainingError(
-                f"the run in {self.run} ended after {made} updates: give another --run, and its draft as --draft, "
-                "to train on"
+                f"the run in {self.run} ended after {made} updates: to train further, give another --run, and its "
+                "draft as --draft"
             )
 
     def _note(self, before: DraftFigures, settings: LoopSettings) -> None:
-        """The acceptance curve as it is by now."""
+        """Write the acceptance curve so far."""
         points = [
             AcceptancePoint(0, 0.0, before.tau, before.agreement),
             *read_curve(settings.log),
@@ -384,7 +387,7 @@ class _DraftTraining:
             return draft_figures(draft, held_out, self.config.gamma, progress)
 
     def _trained(self, checkpoint: Path) -> DraftNetwork:
-        """The draft of a checkpoint, its weights rounded as they will be on disk: what is measured is what is kept."""
+        """The draft of a checkpoint, with weights rounded as on disk, so that the saved draft is measured."""
         draft = DraftNetwork(self.start)
         kept = kept_dtype(draft.loaded.path)
         weights = read_checkpoint(checkpoint)["model"]
@@ -402,7 +405,7 @@ class _DraftTraining:
                 draft.module.to(kept_dtype(draft.loaded.path)).save_pretrained(folder)
                 add_companions(self.start, folder, draft.loaded)
             for weights in folder.glob("*.safetensors"):
-                weights.chmod(0o644)  # safetensors writes files for their owner alone
+                weights.chmod(0o644)  # safetensors writes files that only their owner can read
             (folder / "README.md").write_text(card, encoding="utf-8")
             for name in ("acceptance.json", "acceptance.svg"):
                 (folder / name).write_bytes((self.run / name).read_bytes())
@@ -417,7 +420,7 @@ class _DraftTraining:
         steps: int,
         minutes: float,
     ) -> str:
-        """README.md of the draft's folder."""
+        """The model card, README.md of the draft's folder."""
         config, gamma = self.config, self.config.gamma
         speaker = Path(config.target).name or config.connect or "the target of the logs"
         beside = "" if target is None else f" (target: {target.loaded.parameter_count / 1e6:.2f}M)"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The target's answers to all prompts: a file for every SHARD of them, so that a stopped run writes none again.
+"""Generates the target's answers to all prompts, in one file per SHARD prompts, so that a resumed run repeats none.
 
-On a CPU several processes write side by side, one thread each: a small model answers many prompts faster so than one
-process with as many threads.
+On a CPU several single-threaded processes work in parallel; for a small model this is faster than one process with as
+many threads.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from specnav.recipes.drafts.remote import RemoteTarget
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 
 SHARD, BULK_SHARD = 512, 12_288
-"""Prompts a file; those of a target that answers in bulk."""
+"""Prompts per file; the second number is for a target that answers in bulk."""
 SAMPLED_EVERY = 4
 """One in this many shards is sampled at temperature 1, the others are greedy."""
 Shard = tuple[Sequence[ExitSample], Path, int, int, int]
-"""Prompts, the file of their answers, most new tokens, the shard's number, the seed."""
+"""(prompts, file for their answers, most new tokens, number of the shard, seed)."""
 
 
 def write_answers(
@@ -33,11 +33,14 @@ def write_answers(
     workers: int,
     progress: Progress,
 ) -> list[ExitSample]:
-    """Answers of at most `new_tokens` in the order of `prompts`; its shards lie in `run`. Raises TrainingError."""
+    """Answers of at most `new_tokens` tokens, in the order of `prompts`; shards are kept in `run`.
+
+    Raises TrainingError.
+    """
     in_bulk = isinstance(target, DraftNetwork) and target.answers_in_bulk
     size = BULK_SHARD if in_bulk else SHARD
     parts = [prompts[at : at + size] for at in range(0, len(prompts), size)]
-    name = "texts-bulk" if in_bulk else "texts"  # a run that goes on in the other way has shards of another size
+    name = "texts-bulk" if in_bulk else "texts"  # the two ways have shards of different size
     files = [run / f"{name}-{number:04d}.jsonl" for number in range(len(parts))]
     todo: list[Shard] = [
         (part, file, new_tokens, number, seed)
@@ -71,7 +74,7 @@ def _writer(path: str, dtype: str) -> Callable[[Shard], int]:
 def _write(
     target: DraftNetwork | RemoteTarget, shard: Shard, progress: Progress = lambda done, total: None
 ) -> int:
-    """Returns how many prompts were answered."""
+    """Answer one shard; returns the number of prompts."""
     prompts, file, new_tokens, number, seed = shard
     warm = 1.0 if number % SAMPLED_EVERY == SAMPLED_EVERY - 1 else 0.0
     save_samples(file, target.answer(prompts, new_tokens, warm, seed + number, progress))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training early-exit adapters for any target: what is read or invented, what is learnt, the run, its card and curves.
+"""Trains early-exit adapters for any target: data, objective, the run, its model card and curves.
 
-Only adapters learn; the target is frozen, and checked bit by bit to have stayed as it was. Words as in
-`specdec.verifying.exits`.
+Only the adapters are trained. The target is frozen, and a bitwise check confirms that it has not changed. For the terms
+see `specdec.verifying.exits`.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves of a run as one picture that stands alone: loss and per-exit agreement over the updates."""
+"""Draws the curves of a run as one standalone SVG: loss and agreement per exit over the updates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def draw_curves(noted: list[dict[str, float]], layers: tuple[int, ...]) -> str:
-    """An SVG document."""
+    """Draw the curves as an SVG document."""
     steps = [entry["step"] for entry in noted]
 
     from matplotlib.colors import to_hex
@@ -39,7 +39,7 @@ def draw_curves(noted: list[dict[str, float]], layers: tuple[int, ...]) -> str:
 
 
 def _smooth(values: list[float]) -> list[float]:
-    """A running mean, the longer the more values there are: single batches jump, and a short run must not be hidden."""
+    """A running mean, longer for more values, because single batches vary but a short run must stay visible."""
     keep = max(0.0, 0.8 - 8 / max(len(values), 1))
     out: list[float] = []
     for value in values:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations -> samples, in the form the target was trained on."""
+"""Encodes conversations as samples, in the prompt format of the target."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from specnav.recipes.samples import ExitSample, fitting
 
 
 def encode_conversations(model: LoadedModel, found: Sequence[Conversation], length: int) -> list[ExitSample]:
-    """Samples of at most `length` ids; a conversation about pictures becomes one for each of its questions.
+    """Samples of at most `length` ids; a conversation about pictures gives one sample per question.
 
-    Raises TrainingError, naming the line, for what the model cannot take.
+    Raises TrainingError, naming the line, for input that the model does not accept.
     """
     samples = []
     for conversation in found:
@@ -33,7 +33,7 @@ def encode_conversations(model: LoadedModel, found: Sequence[Conversation], leng
 
 
 def end_id(model: LoadedModel) -> int:
-    """The id that closes an answer in training."""
+    """The id that ends an answer in training."""
     known = model.tokenizer.eos_token_id
     return known if known in model.eos_token_ids else min(model.eos_token_ids)
 
@@ -52,7 +52,7 @@ def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[ExitSam
         yield ExitSample((*whole.ids, *_ids(model, answer), end_id(model)), start, (), origin)
         return
     if not model.is_multimodal:
-        raise TrainingError(f"{origin}: {model.path} takes no pictures; use a Qwen2-VL model")
+        raise TrainingError(f"{origin}: {model.path} accepts no pictures; use a Qwen2-VL model")
     pictures = []
     for file in conversation.images:
         try:
@@ -71,5 +71,5 @@ def _samples(model: LoadedModel, conversation: Conversation) -> Iterator[ExitSam
 
 def _ids(model: LoadedModel, text: str) -> list[int]:
     ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
-    # What stands for a picture must not come out of words.
+    # Text must not produce the placeholder of a picture.
     return [token for token in ids if token < model.vocab_size and token not in model.never_drafted]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often exits say what the final exit says, on samples held back."""
+"""Measures how often exits agree with the final exit, on held-back samples."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from specnav.recipes.samples import ExitSample
 
 @dataclass(frozen=True)
 class ExitFigures:
-    """tokens: measured ones. agreement: by layer, the share where the exit's likeliest token is the final exit's.
-    untrained: the same of the model's own head on that layer, without an adapter. sure: by layer, the same share
-    among the half of its tokens that the exit is most confident of. any_exit: share where at least one exit is right.
-    first: the mean place (1 for the first exit) of the first one that is right, where any is.
+    """Agreement of exits with the final exit.
+
+    tokens: number of measured tokens. agreement: by layer, the share of tokens for which the exit's likeliest token is
+    the final exit's. untrained: the agreement of the model's own head on that layer without an adapter. sure: by layer,
+    the agreement on the half of the tokens with the highest confidence. any_exit: share of tokens for which at least
+    one exit is right. first: mean number (from 1) of the first exit that is right, if any is.
     """
 
     tokens: int
@@ -36,7 +38,7 @@ def exit_figures(
     samples: Sequence[ExitSample],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ExitFigures:
-    """Figures of exits over whole samples."""
+    """Measure exits on whole samples."""
     model, layers = exits.model, exits.layers
     plain = Exits(model, ExitAdapters(len(layers), model.runner.hidden_size, 1), layers)
     right: list[Tensor] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data files: ShareGPT's conversations, SpaceLLaVA's questions about pictures, plain texts -> conversations.
+"""Reads conversations from data files: ShareGPT conversations, SpaceLLaVA questions about pictures, plain texts.
 
-A file is a JSON array or has one JSON object a line. An object has "text", or "conversations" (from, value) or
-"messages" (role, content), with "image" or "images" beside them: file names, relative to the data file.
+A file is a JSON array or has one JSON object per line. An object has "text", or "conversations" (from, value), or
+"messages" (role, content). "image" or "images" give file names relative to the data file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PICTURE = "<image>"
 
 @dataclass(frozen=True)
 class Conversation:
-    """turns: (question, answer) pairs. images: what they are about. text: instead of turns, words of nobody."""
+    """One conversation. turns: (question, answer) pairs. images: their pictures. text: plain text instead of turns."""
 
     origin: str
     turns: tuple[tuple[str, str], ...] = ()
@@ -35,7 +35,7 @@ class Conversation:
 def read_conversations(file: Path) -> list[Conversation]:
     """All conversations of a data file; those without an answer are left out.
 
-    Raises TrainingError, with the line number, for anything that cannot be understood, and for missing pictures.
+    Raises TrainingError, with the line number, for invalid entries and missing pictures.
     """
     try:
         content = file.read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def read_conversations(file: Path) -> list[Conversation]:
         if (conversation := _conversation(f"{file}, line {line}", record, file.parent)) is not None
     ]
     if not found:
-        raise TrainingError(f"{file} holds no conversation with an answer, and no text")
+        raise TrainingError(f"{file} has no conversation with an answer, and no text")
     return found
 
 
@@ -61,12 +61,12 @@ def _lines(file: Path, content: str) -> Iterator[tuple[int, Any]]:
                 yield number, json.loads(line)
             except ValueError as error:
                 raise TrainingError(
-                    f"{file}, line {number}: no JSON ({error}); correct or remove it"
+                    f"{file}, line {number}: not JSON ({error}); correct or remove it"
                 ) from error
 
 
 def _array(file: Path, content: str) -> Iterator[tuple[int, Any]]:
-    """Elements of one big array with the line each begins in."""
+    """Yield (line number, element) for the elements of an array."""
     decoder = json.JSONDecoder()
     at, line, counted = content.index("[") + 1, 1, 0
     while True:
@@ -80,7 +80,7 @@ def _array(file: Path, content: str) -> Iterator[tuple[int, Any]]:
             record, at = decoder.raw_decode(content, at)
         except ValueError as error:
             where = getattr(error, "lineno", line)
-            raise TrainingError(f"{file}, line {where}: no JSON ({error}); correct or remove it") from error
+            raise TrainingError(f"{file}, line {where}: not JSON ({error}); correct or remove it") from error
         yield line, record
 
 
@@ -89,7 +89,7 @@ def _conversation(origin: str, record: Any, folder: Path) -> Conversation | None
         return Conversation(origin, text=record["text"]) if record["text"].strip() else None
     said = record.get("conversations", record.get("messages")) if isinstance(record, dict) else None
     if not isinstance(said, list):
-        raise TrainingError(f'{origin}: no object with "text", "conversations" or "messages"')
+        raise TrainingError(f'{origin}: not an object with "text", "conversations" or "messages"')
     system, turns, question = "", [], ""
     for piece in said:
         role, words = _spoken(origin, piece)
@@ -112,7 +112,7 @@ def _conversation(origin: str, record: Any, folder: Path) -> Conversation | None
 
 
 def _spoken(origin: str, piece: Any) -> tuple[str, str]:
-    """(role, words) of one message."""
+    """(role, text) of one message."""
     if isinstance(piece, dict):
         role, words = piece.get("from", piece.get("role")), piece.get("value", piece.get("content"))
         if isinstance(words, list):

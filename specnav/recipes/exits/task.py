@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What exits learn: the distribution of the final exit at the same place, from hidden states of the frozen target.
+"""The objective of exits: the final exit's distribution at the same position, from hidden states of the frozen target.
 
-The target runs in its own number type, through the very code that serves answers; only the adapters have gradients.
+The target runs in its own number type, through the code that serves answers; only the adapters have gradients.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from specnav.recipes.samples import ExitSample, load_samples
 from specnav.recipes.some_tokens import some_tokens
 
 HARD_SHARE = 0.3
-"""Of the loss: the final exit's likeliest token, which is what greedy hints must hit."""
+"""Share of the final exit's likeliest token in the loss, because greedy hints must match it."""
 LIKELY = 8
-"""Of the final exit's tokens, at each place, that the loss looks at in any case."""
+"""How many of the final exit's likeliest tokens at each position the loss always covers."""
 KEPT_BYTES = 2 << 30
-"""Of hidden states."""
+"""Bytes of hidden states in the cache."""
 LARGE = 1 << 26
-"""Logits a step, over all exits, beyond which they are computed twice instead of kept for the way back."""
+"""Logits per step, over all exits, above which they are recomputed in the backward pass instead of stored."""
 
 
 @dataclass(frozen=True)
 class ExitTaskSpec:
-    """All that a worker process needs. rows: most rows of a sample that are learnt from in one step. tokens: how
-    many of the vocabulary's tokens the loss looks at in each batch, the final exit's likeliest among them; 0: all.
+    """All inputs that a worker process needs. rows: most rows of a sample that are used in one step.
+
+    tokens: how many tokens of the vocabulary the loss covers in each batch, including the final exit's likeliest ones;
+    0: all.
     """
 
     target: str
@@ -49,7 +51,7 @@ class ExitTaskSpec:
 
 
 class ExitTask:
-    """The adapters and their loss, for the training room's loop."""
+    """The adapters and their loss, for the training loop."""
 
     def __init__(self, spec: ExitTaskSpec, device: str) -> None:
         self.spec = spec
@@ -61,8 +63,9 @@ class ExitTask:
         self._head: tuple[Tensor, Tensor | None] | None = None
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
-        """hidden [exits, rows, hidden_size] after the layers, [rows, hidden_size] after the last; and, where the
-        loss looks at some tokens only, these, int64 [tokens], with the final exit's log-probabilities [rows, tokens].
+        """Draw one batch: hidden states [exits, rows, hidden_size] after the exits' layers, [rows, hidden_size] after
+        the last. If the loss covers only some tokens, also these, int64 [tokens], and the final exit's
+        log-probabilities [rows, tokens].
         """
         picked = torch.randint(len(self.samples), (size,), generator=generator).tolist()
         parts = []
@@ -81,7 +84,7 @@ class ExitTask:
         return hidden, last, among, taught[:, among.to(taught.device)].log_softmax(-1)
 
     def _rows(self, index: int) -> tuple[Tensor, Tensor]:
-        """What the target makes of a sample is the same each time: on a CPU it is kept, as far as there is room."""
+        """Hidden states of a sample; they never change, so on a CPU they are cached as far as there is room."""
         found: tuple[Tensor, Tensor] | None = self._seen.get(index)
         if found is None:
             found = all_rows(self.samples[index], self.target, self.spec.layers)
@@ -92,7 +95,7 @@ class ExitTask:
     def loss(
         self, hidden: Tensor, last: Tensor, among: Tensor | None = None, known: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean distance of the exits from the final one; agreement is the share of equal likeliest tokens."""
+        """Mean distance of the exits from the final exit, and their agreement, the share of equal likeliest tokens."""
         if among is not None and known is not None:
             log_p, likeliest = known, known.argmax(-1)
             self._head = self.target.runner.head_rows(among)
@@ -112,7 +115,7 @@ class ExitTask:
         return total, {"loss": total.detach(), "agrees": torch.stack(list(said.values())).mean()} | said
 
     def at_end(self) -> None:
-        """Raises TrainingError unless every weight of the target is what it was, bit by bit."""
+        """Raise TrainingError if any bit of the target's weights has changed."""
         if weights_digest(self.target) != self._frozen:
             raise TrainingError(
                 f"the weights of {self.spec.target} changed while its exits were trained: report this"
@@ -128,7 +131,7 @@ class ExitTask:
 
 
     def _logits(self, adapted: Tensor) -> Tensor:
-        """float32 [rows, tokens], of those that the loss looks at."""
+        """Logits float32 [rows, tokens] of the tokens that the loss covers."""
         if self._head is None:
             return self.target.runner.logits(adapted)
         weight, bias = self._head
@@ -136,7 +139,7 @@ class ExitTask:
 
 
 def hidden_rows(model: LoadedModel, encoded, rows: Tensor, layers: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """What a LayerObserver sees of some rows of a text: after `layers` [layers, rows, hidden_size], after the last."""
+    """Hidden states of some rows of a text: ([layers, rows, hidden_size] after `layers`, those after the last)."""
     seen: dict[int, Tensor] = {}
     last = model.runner.layer_count - 1
     wanted = frozenset((*layers, last))
@@ -147,7 +150,7 @@ def hidden_rows(model: LoadedModel, encoded, rows: Tensor, layers: Sequence[int]
             seen[layer] = hidden[index]
 
     model.new_session().prefill(encoded, observer=observer)
-    # Copies made outside the session's inference mode: gradients may pass through what uses them.
+    # Copies made outside the session's inference mode, so that gradients can pass through their users.
     return torch.stack([seen[layer] for layer in layers]), seen[last].clone()
 
 
@@ -160,6 +163,6 @@ def weights_digest(model: LoadedModel) -> str:
 
 
 def all_rows(sample: ExitSample, model: LoadedModel, layers: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """`hidden_rows` of everything a sample has to predict."""
+    """`hidden_rows` for every learnt token of a sample."""
     encoded, rows = sample.encode(model)
     return hidden_rows(model, encoded, torch.arange(rows.start, rows.stop), layers)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav train exits`: data, training, figures, and a folder of adapters with its card.
+"""`specnav train exits`: data, training, figures, and a folder of adapters with its model card.
 
-Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.
+Intermediate results are kept in the run folder, so an interrupted run continues with the same settings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HELD_BACK_SHARE, HELD_BACK_MOST = 0.05, 200
 
 @dataclass(frozen=True)
 class TrainExitsConfig:
-    """What to train. layers: as `choose_layers` reads them."""
+    """Settings of `specnav train exits`. layers: parsed by `choose_layers`."""
 
     target: str = setting(REQUIRED, "Hugging Face folder or hub id; it is not changed.")
     out: Path = setting(REQUIRED, "Folder for the adapters, their model card and training curves.")
@@ -59,19 +59,19 @@ class TrainExitsConfig:
     )
     layers: str = setting("all", "Exits after: all, every:K, or layers from 0 like 1,3,5.")
     width: int = setting(
-        0, "Width of the bottleneck; 0: as published for a model of this size.", 0, metavar="N"
+        0, "Width of the bottleneck; 0: the published width for a model of this size.", 0, metavar="N"
     )
-    epochs: float = setting(10.0, "How often each sample is read, on average.", 0.001, metavar="N")
+    epochs: float = setting(10.0, "How often each sample is used, on average.", 0.001, metavar="N")
     lr: float = setting(1e-4, "Highest learning rate.", 1e-9, metavar="X")
     minutes: float = same_as(TrainingSettings, "minutes")
-    samples: int = setting(2000, "With the default data: samples that the target writes.", 2, metavar="N")
-    length: int = setting(1024, "Cut samples to this many tokens.", 3, metavar="N")
-    rows: int = setting(128, "Tokens per sample and update that are learnt from.", 1, metavar="N")
+    samples: int = setting(2000, "With the default data: samples that the target generates.", 2, metavar="N")
+    length: int = setting(1024, "Truncate samples to this many tokens.", 3, metavar="N")
+    rows: int = setting(128, "Tokens per sample and update that are used.", 1, metavar="N")
     batch: int = setting(1, "Samples per update and process.", 1, metavar="N")
     seed: int = same_as(TrainingSettings, "seed")
     workers: int = same_as(TrainingSettings, "workers")
     tokens: int = setting(
-        0, "Tokens of the vocabulary that the loss looks at in a batch; 0: all.", 0, metavar="N"
+        0, "Tokens of the vocabulary that the loss covers in a batch; 0: all.", 0, metavar="N"
     )
 
     def __post_init__(self) -> None:
@@ -79,13 +79,13 @@ class TrainExitsConfig:
 
 
 def train_exits(config: TrainExitsConfig) -> ExitFigures:
-    """Train exits, or go on training them; returns what was measured. Raises TrainingError and ModelError."""
+    """Train exits, or continue an interrupted run; returns their figures. Raises TrainingError and ModelError."""
     check_place(config.out, ("exits.json",), target=config.target, run=config.run)
     if config.data != DEFAULT_DATA and not Path(config.data).is_file():
         raise TrainingError(f"data file {config.data} does not exist: give a file, or {DEFAULT_DATA}")
     model = load_model(config.target)
     layers = choose_layers(config.layers, model.runner.layer_count)
-    # What may change between two sittings: the learning rate (after a loss that is NaN), the time, the workers.
+    # These may change when a run is continued: the learning rate (after a NaN loss), the time, the workers.
     free = ("out", "run", "lr", "minutes", "workers")
     kept = {name: value for name, value in asdict(config).items() if name not in free}
     with roomy(config.run):
@@ -96,9 +96,7 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
 
 
 def frequent_tokens(samples: Iterable[ExitSample], most: int) -> tuple[int, ...]:
-    """Ids that the target says in the samples, most frequent first, at most this many: exits are asked about these
-    before all others.
-    """
+    """The target's most frequent ids in the samples, at most `most`, by frequency; exits evaluate these first."""
     counts = Counter(token for sample in samples for token in sample.ids[sample.start :])
     return tuple(token for token, _ in counts.most_common(most))
 
@@ -113,7 +111,7 @@ class _ExitsTraining:
         self.width = config.width or usual_width(model.runner.hidden_size)
 
     def whole(self) -> ExitFigures:
-        """Every stage."""
+        """Run every stage."""
         learnt, held_back = self._samples()
         texts = load_samples(learnt)
         settings = self._loop_settings(len(texts))
@@ -138,7 +136,7 @@ class _ExitsTraining:
         return figures
 
     def _samples(self) -> tuple[Path, Path]:
-        """Files of what is learnt from and of what is held back."""
+        """(file of training samples, file of held-back samples)."""
         files = self.config.run / "samples.jsonl", self.config.run / "held-back.jsonl"
         if not all(file.exists() for file in files):
             with roomy(self.config.run):
@@ -153,7 +151,7 @@ class _ExitsTraining:
         random.Random(f"exits/{self.config.seed}/held back").shuffle(samples)
         if len(samples) < 2:
             raise TrainingError(
-                f"{self.config.data} has one sample only: one must be held back, give at least two"
+                f"{self.config.data} has only one sample: give at least two, because one is held back"
             )
         count = _held_back(len(samples))
         return samples[count:], samples[:count]
@@ -193,7 +191,7 @@ class _ExitsTraining:
         )
 
     def _trained(self, file: Path) -> Exits:
-        """The exits of a checkpoint, rounded as on disk: what is measured is what is shipped."""
+        """The exits of a checkpoint, with weights rounded as on disk, so that the saved exits are measured."""
         weights = read_checkpoint(file)["model"]
         adapters = ExitAdapters(len(self.layers), self.model.runner.hidden_size, self.width)
         adapters.load_state_dict({name: value.half().float() for name, value in weights.items()})
@@ -202,7 +200,7 @@ class _ExitsTraining:
     def _card(
         self, exits: Exits, figures: ExitFigures, samples: int, held_back: int, steps: int, minutes: float
     ) -> str:
-        """README.md of the exits' folder."""
+        """The model card, README.md of the exits' folder."""
         config, model = self.config, self.model
         depth = model.runner.layer_count
         rows = "\n".join(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text every machine has and nothing has to ship: the running interpreter's standard library, without its tests.
+"""The corpus: the running interpreter's standard library without its tests, which every machine has.
 
-A *document* is a cleaned source file or a help topic. A *talk* is a question and its answer made from one function:
-its docstring or name asks, its source or its docstring answers. Files, never parts of them, are held back for
-validation.
+A *document* is a cleaned source file or a help topic. A *talk* is a question and its answer, made from one function:
+the question is its docstring or name, the answer its source or docstring. Whole files are held back for validation,
+never parts of them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from specnav.recipes.errors import TrainingError
 
 TEST_FOLDERS = frozenset({"test", "tests", "idle_test", "__phello__", "site-packages", "dist-packages"})
 TABLE_FOLDERS = frozenset({"encodings"})
-"""Thousands of lines of character tables: much of the library's bulk, and nothing to learn from."""
+"""Folders of character tables: much of the library's size, but nothing to learn."""
 TOPICS = "pydoc_data/topics.py"
 VALIDATION_ONE_IN = 20
 SHORTEST_FILE = 200
 LONGEST_QUESTION = 400
 SHORTEST_ANSWER, LONGEST_ANSWER, SHORTEST_PROSE = 120, 1200, 160
-"""Characters; accessors of two lines would teach the model to say next to nothing."""
+"""In characters. Accessors of two lines would teach the model to give empty answers."""
 
 CODE_QUESTIONS = (
     "{about}",
@@ -62,7 +62,7 @@ class Talk:
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """Either half of the corpus. prose: paragraphs of English, for questions of no particular form."""
+    """One half of the corpus. prose: English paragraphs, for questions of no particular form."""
 
     files: tuple[str, ...]
     documents: tuple[str, ...]
@@ -77,7 +77,7 @@ class CorpusPart:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is trained on, and what is only looked at."""
+    """The training and validation parts of the corpus."""
 
     train: CorpusPart
     validation: CorpusPart
@@ -89,7 +89,7 @@ def library_folder() -> Path:
 
 
 def library_files(root: Path) -> list[str]:
-    """Sources below `root` as sorted POSIX paths, tests and character tables left out."""
+    """Source files below `root` as sorted POSIX paths, without tests and character tables."""
     found = []
     for file in root.rglob("*.py"):
         path = file.relative_to(root)
@@ -101,12 +101,12 @@ def library_files(root: Path) -> list[str]:
 
 
 def is_held_back(path: str) -> bool:
-    """Whether a file is for validation: by its name alone, so that the split survives other Python versions."""
+    """Whether a file is for validation; depends only on its name, so that the split is stable across versions."""
     return hashlib.sha256(path.encode()).digest()[0] % VALIDATION_ONE_IN == 0
 
 
 def read_corpus(root: Path) -> Corpus:
-    """Read and split the library below `root`. Raises TrainingError when there is too little to train on."""
+    """Read and split the library below `root`. Raises TrainingError if there is too little to train on."""
     halves: dict[bool, dict[str, list]] = {
         held_back: {"files": [], "documents": [], "talks": [], "prose": []} for held_back in (False, True)
     }
@@ -130,14 +130,14 @@ def read_corpus(root: Path) -> Corpus:
     ]
     if any(not part.talks for part in parts):
         raise TrainingError(
-            f"{root} holds no Python sources to train on: use an interpreter with its library's .py files, "
+            f"{root} has no Python sources to train on: use an interpreter with its library's .py files, "
             "or name another folder with --library"
         )
     return Corpus(*parts)
 
 
 def read_source(file: Path) -> str | None:
-    """A cleaned source file, or None for one that is not text in its declared encoding."""
+    """Read and clean a source file; None if it is not text in its declared encoding."""
     try:
         with tokenize.open(file) as opened:
             return clean(opened.read())
@@ -146,7 +146,7 @@ def read_source(file: Path) -> str | None:
 
 
 def clean(source: str) -> str:
-    """Without the licence at the top, trailing blanks and runs of empty lines."""
+    """Remove the licence at the top, trailing blanks and runs of empty lines."""
     lines = [line.rstrip() for line in source.expandtabs(8).splitlines()]
     head = 0
     while head < len(lines) and (not lines[head] or lines[head].startswith("#")):
@@ -157,7 +157,7 @@ def clean(source: str) -> str:
 
 
 def read_topics(source: str) -> list[tuple[str, str]]:
-    """Name and text of the interpreter's help topics, which are prose; empty when they are not kept as one dict."""
+    """(name, text) of the interpreter's help topics, which are prose; empty if they are not in one dict."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             found = ast.literal_eval(node.value)
@@ -166,7 +166,7 @@ def read_topics(source: str) -> list[tuple[str, str]]:
 
 
 def topic_talks(topics: list[tuple[str, str]]) -> list[Talk]:
-    """A question about every topic, answered by its beginning."""
+    """One talk per topic: a question about it, answered by its beginning."""
     return [
         Talk(_pick(PROSE_QUESTIONS[:-1], name).format(name=name, module="python"), answer)
         for name, text in topics
@@ -218,7 +218,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def first_paragraph(text: str) -> str:
-    """The first paragraph on one line, cut at a sentence when it is long."""
+    """The first paragraph on one line, cut after a sentence if it is long."""
     words = " ".join(re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0].split())
     if len(words) <= LONGEST_QUESTION:
         return words
@@ -226,9 +226,9 @@ def first_paragraph(text: str) -> str:
 
 
 def _parsed(source: str) -> ast.Module | None:
-    """None for what is not a Python of this interpreter, or is nested deeper than it goes."""
+    """The parsed source; None if this interpreter cannot parse it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of escapes that are none, in the code of others
+        warnings.simplefilter("ignore")  # invalid escapes in third-party code
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -236,7 +236,7 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 def _beginning(text: str) -> str:
-    """As many whole paragraphs as an answer may have."""
+    """The first whole paragraphs of a text, as many as fit into an answer."""
     out = ""
     for part in re.split(r"(?<=\n)\n+", text.strip() + "\n"):
         if len(out) + len(part) > LONGEST_ANSWER:
@@ -257,5 +257,5 @@ def _functions(tree: ast.Module):
 
 
 def _pick(choices: tuple[str, ...], key: str) -> str:
-    """Always the same one for the same key."""
+    """A choice determined by the key."""
     return choices[int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big") % len(choices)]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of the model cards: loss on files held back, tokens gained a round, and how many answers loop.
+"""The figures of the model cards: loss on held-back files, tokens gained per round, and share of looping answers.
 
-*τ* is the tokens a verification gains: the accepted draft tokens and the target's own. Measured without a link or a
-cache: a greedy draft speaks exactly as long as it agrees with the target's text, so one pass over that text is enough.
+*τ* is the number of tokens gained per verification: the accepted draft tokens and the target's own. It is measured
+without a link or a cache, because a greedy draft is accepted as long as it agrees with the target's text, so one pass
+over that text is enough.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class PairFigures:
-    """Greedy answers to some questions. mean_tokens: their length; looping, ended: shares of the answers."""
+    """Figures on greedy answers. looping, ended: shares of the answers. mean_tokens: their mean length."""
 
     questions: int
     tau: float
@@ -38,7 +39,7 @@ class PairFigures:
 
 @torch.inference_mode()
 def mean_loss(model, rows: Tensor) -> float:
-    """Nats a token over rows int64 [n, length], the first token of each not counted."""
+    """Loss in nats per token over rows int64 [n, length], without the first token of each row."""
     total = 0.0
     for part in rows.to(model.device).split(BATCH):
         logits = model(input_ids=part[:, :-1], use_cache=False).logits.float()
@@ -47,7 +48,7 @@ def mean_loss(model, rows: Tensor) -> float:
 
 
 def tokens_a_round(agrees: Sequence[bool], gamma: int) -> list[int]:
-    """What each round of a greedy answer gains. agrees: whether each of its tokens is the draft's likeliest."""
+    """Tokens gained in each round of a greedy answer. agrees: for each token, whether it is the draft's likeliest."""
     gained, at = [], 0
     while at < len(agrees):
         stop = min(at + gamma, len(agrees) - 1)
@@ -61,7 +62,7 @@ def tokens_a_round(agrees: Sequence[bool], gamma: int) -> list[int]:
 
 @torch.inference_mode()
 def agreements(draft, texts: OwnTexts) -> list[list[bool]]:
-    """For every answer and token: is it the draft's likeliest, given the text before?"""
+    """For every answer and token, whether it is the draft's likeliest, given the text before."""
     found = []
     for at in range(0, len(texts.ids), BATCH):
         ids = texts.ids[at : at + BATCH].to(draft.device)
@@ -73,7 +74,7 @@ def agreements(draft, texts: OwnTexts) -> list[list[bool]]:
 
 
 def pair_figures(draft, texts: OwnTexts, gamma: int) -> PairFigures:
-    """Figures of a draft beside the target's greedy `texts`."""
+    """Measure a draft on the target's greedy `texts`."""
     agreed = agreements(draft, texts)
     rounds = [gained for answer in agreed for gained in tokens_a_round(answer, gamma)]
     tokens = [len(answer) for answer in agreed]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text pair's two sizes, and the way from trained weights to Hugging Face folders.
+"""The text pair's two sizes, and the conversion of trained weights to Hugging Face folders.
 
-The models are transformers' own Llama, in training as on disk; a folder written here loads with
+The models are transformers' Llama, in training and on disk. A folder written here loads with
 `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer`.
 """
 
@@ -27,7 +27,7 @@ ANSWER_TOKENS = 128
 
 @dataclass(frozen=True)
 class LlamaShape:
-    """A Llama with tied embeddings. Widths are multiples of 64, which 4-bit products on a CPU want."""
+    """A Llama with tied embeddings. Widths are multiples of 64, which 4-bit products on a CPU need."""
 
     layers: int
     width: int
@@ -67,24 +67,24 @@ def build_model(shape: LlamaShape, vocabulary: int, end: int) -> LlamaForCausalL
 
 
 def trained_model(shape: LlamaShape, vocabulary: int, end: int, checkpoint: Path) -> LlamaForCausalLM:
-    """The model of a stage's checkpoint, ready to be used."""
+    """The model of a stage's checkpoint, frozen and in evaluation mode."""
     model = build_model(shape, vocabulary, end)
     model.load_state_dict(read_checkpoint(checkpoint)["model"])
     return model.eval().requires_grad_(False)
 
 
 def as_saved(model: LlamaForCausalLM) -> LlamaForCausalLM:
-    """The model with its weights rounded as on disk, still float32: what is measured is what is shipped."""
+    """Round the model's float32 weights as on disk, so that the shipped weights are measured."""
     weights: dict[str, Tensor] = {name: value.half().float() for name, value in model.state_dict().items()}
     model.load_state_dict(weights)
     return model
 
 
 def save_folder(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, card: str) -> None:
-    """Write a complete model folder in float16 (the model given stays as it is); it appears at once."""
+    """Write a complete model folder in float16, atomically; the given model is not changed."""
     with appearing_at_once(folder) as building:
         copy.deepcopy(model).half().save_pretrained(building)
         for weights in building.glob("*.safetensors"):
-            weights.chmod(0o644)  # safetensors writes files for their owner alone
+            weights.chmod(0o644)  # safetensors writes files that only their owner can read
         tokenizer.save_pretrained(building)
         (building / "README.md").write_text(card, encoding="utf-8")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets a model answer many questions at once; its texts are then measured, or learnt from."""
+"""Lets a model answer many questions at once; its texts are then measured or used for training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEMPERATURE = 0.8
 
 
 def invent_questions(part: CorpusPart, count: int, rng: random.Random) -> list[str]:
-    """Half of them the part's own questions, half paragraphs of prose, alone or two together."""
+    """Questions for a model: half are the part's own questions, half are one or two paragraphs of prose."""
     questions = []
     for index in range(count):
         if index % 2 or not part.prose:
@@ -29,7 +29,7 @@ def invent_questions(part: CorpusPart, count: int, rng: random.Random) -> list[s
 
 
 def encode_questions(tokenizer, questions: Sequence[str], longest: int) -> list[list[int]]:
-    """Prompt ids of each question, as the chat template writes it; questions are cut to `longest` tokens in all."""
+    """Prompt ids of each question in the chat template; prompts are truncated to `longest` tokens."""
     opening, closing = tokenizer.convert_tokens_to_ids([USER, ASSISTANT])
     encoded = tokenizer(list(questions), add_special_tokens=False)["input_ids"]
     return [[opening, *ids[: longest - 2], closing] for ids in encoded]
@@ -44,7 +44,7 @@ def speak(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> OwnTexts:
-    """The model's answers to encoded prompts, in their order; the last `sampled_share` of them sampled, not greedy."""
+    """The model's answers to encoded prompts, in order; the last `sampled_share` of them are sampled, not greedy."""
     end = int(model.config.eos_token_id)
     greedy_count = len(prompts) - round(len(prompts) * sampled_share)
     longest = max(map(len, prompts))
@@ -69,7 +69,7 @@ def speak(
 
 
 def _answer(model, prompts: list[Sequence[int]], new_tokens: int, sample: bool, end: int) -> list[Tensor]:
-    """One batch, padded at the left; every answer up to and with its end."""
+    """Answers of one left-padded batch, each including its end."""
     width = max(map(len, prompts))
     ids = torch.tensor(
         [[end] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=model.device

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One stage of a run after the other, with a bar for each; a stage that is done is not done again."""
+"""Runs the stages of a run one after another, with a progress bar for each; completed stages are skipped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specnav.recipes.loop import LoopSettings, TrainingTask, fit, read_checkpoin
 from specnav.recipes.text.task import TextTask
 
 SHOWN = ("text", "agrees", "tau", "kind", "colour", "answer")
-"""Of a task's figures."""
+"""The figures of a task that are shown."""
 
 
 class Stages:
@@ -31,7 +31,7 @@ class Stages:
         self.bars = bars
 
     def say(self, words: str) -> None:
-        """A line above the bars."""
+        """Print a line above the bars."""
         self.bars.console.print(words, markup=False, highlight=False)
 
     def train(
@@ -43,9 +43,9 @@ class Stages:
         build: Callable[..., TrainingTask] = TextTask,
         told: Callable[[dict[str, float]], None] = lambda said: None,
     ) -> tuple[int, float]:
-        """Train `build(spec, device)` to its end; returns updates and seconds, earlier sittings included.
+        """Train `build(spec, device)` to its end; returns (updates, seconds), including earlier runs.
 
-        told: called with the figures that the loop has noted.
+        told: called with the loop's figures.
         """
         spent = (
             float(read_checkpoint(settings.checkpoint)["seconds"]) if settings.checkpoint.exists() else 0.0
@@ -76,10 +76,10 @@ class Stages:
 
 @contextmanager
 def stages() -> Iterator[Stages]:
-    """The display of a run."""
+    """Show the progress of a run during the block."""
     from transformers.utils import logging as hf_logging
 
-    hf_logging.disable_progress_bar()  # the library's own bars would break ours
+    hf_logging.disable_progress_bar()  # transformers' own bars would break ours
     columns = (
         TextColumn("{task.description:<34}"),
         BarColumn(24),

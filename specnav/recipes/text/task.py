@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stages of the text pair learn: the next token, not to go round in circles, and the target's distributions.
+"""The objectives of the text pair's stages: next tokens, avoiding loops, and the target's distributions.
 
-One task serves all of them, for the training room's loop. Every token of a row has two weights: `learn`, how much it is
-to be predicted, and `avoid`, how much it is to be made unlikely (unlikelihood training, arXiv 1908.04319).
+One task serves all stages. Every token of a row has two weights in the loss: `learn` for predicting it, and `avoid` for
+making it unlikely (unlikelihood training, arXiv 1908.04319).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from specnav.recipes.text.rows import OwnTexts, RowSource, draw_positions
 
 AVOIDANCE = 0.5
 HARD_SHARE = 0.5
-"""Of a distilled loss: the teacher's likeliest token, which is what greedy acceptance asks for."""
+"""Share of the teacher's likeliest token in a distilled loss, because greedy acceptance depends on it."""
 
 
 @dataclass(frozen=True)
 class TextTaskSpec:
-    """All that a worker process needs to build its task.
+    """All inputs that a worker process needs to build its task.
 
-    encoded: the corpus on disk. start_from: a checkpoint of the same shape. own: texts of the target; their share of
-    the rows is `own_share`. teacher: shape and checkpoint; with one, its distributions are learnt, on its own texts
-    too; without one, own texts only show what to avoid.
+    encoded: the corpus on disk. start_from: a checkpoint of the same shape. own: texts of the target; `own_share` is
+    their share of the rows. teacher: (shape, checkpoint); with a teacher its distributions are learnt, also on own
+    texts; without one, own texts only show what to avoid.
     """
 
     encoded: Path
@@ -78,7 +78,7 @@ class TextTask:
     def loss(
         self, ids: Tensor, positions: Tensor, learn: Tensor, avoid: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weighted cross-entropy or distillation, and unlikelihood."""
+        """Weighted cross-entropy with unlikelihood, or distillation if there is a teacher."""
         wanted, learn, avoid = ids[:, 1:], learn[:, 1:], avoid[:, 1:]
         logits = self._logits(self.model, ids, positions)
         surprise = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view_as(learn)
@@ -104,7 +104,7 @@ class TextTask:
     @staticmethod
     def _logits(model, ids: Tensor, positions: Tensor) -> Tensor:
         ids = ids[:, :-1]
-        # Without a mask the library takes a gap in the positions for the beginning of another text.
+        # Without a mask, transformers interprets a gap in the positions as the beginning of another text.
         mask = torch.ones_like(ids)
         hidden = model.model(
             input_ids=ids, position_ids=positions[:, :-1], attention_mask=mask, use_cache=False
@@ -113,7 +113,7 @@ class TextTask:
 
 
 def own_weights(own: OwnTexts, taught: bool) -> tuple[Tensor, Tensor]:
-    """`learn` and `avoid` of own texts, float32 [n, length]."""
+    """Weights `learn` and `avoid` of own texts, each float32 [n, length]. taught: whether there is a teacher."""
     places = torch.arange(own.ids.shape[1])[None]
     written = (places < own.lengths[:, None]).float()
     if taught:

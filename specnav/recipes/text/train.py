@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav train text`: from this interpreter's library to two Hugging Face folders with their cards.
+"""`specnav train text`: from this interpreter's library to two Hugging Face folders with their model cards.
 
-Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.
+Intermediate results are kept in the run folder, so an interrupted run continues with the same settings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from specnav.recipes.threads import threads
 TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
 TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 6e-3
 REPAIR_SHARE, DRAFT_SHARE, SAMPLED_SHARE = 0.5, 0.7, 0.25
-"""Shares: rows of the target's own texts, while it is repaired and while the draft learns; which texts are sampled."""
+"""Share of rows with the target's own texts during repair and during the draft's training; share of sampled texts."""
 LONGEST_PROMPT = 128
 MEASURED_PROMPT = 640
 HELD_BACK = "questions of held-back files"
@@ -49,10 +49,10 @@ HELD_BACK = "questions of held-back files"
 
 @dataclass(frozen=True)
 class TextSchedule:
-    """How long every stage is. steps: updates; minutes: 0, or the stage is shortened to end by then.
+    """The length of every stage. *_steps: updates. *_minutes: shortens the stage to end after this time; 0: no.
 
-    repairs: rounds in which the target reads its own greedy answers and unlearns to go round in circles.
-    rows: per update, all processes together. own_texts: of the target, for the draft.
+    repairs: rounds in which the target unlearns loops in its own greedy answers. rows: per update, over all processes.
+    own_texts: number of the target's texts for the draft.
     """
 
     target_steps: int = 4000
@@ -71,13 +71,13 @@ class TextSchedule:
 
     @classmethod
     def within(cls, minutes: float) -> TextSchedule:
-        """The usual stages, shortened so that the whole run takes about so long; writing and measuring have a tenth."""
+        """The usual stages, shortened for a run of about `minutes`; generating and measuring take about a tenth."""
         return cls(target_minutes=0.52 * minutes, repair_minutes=0.03 * minutes, draft_minutes=0.3 * minutes)
 
 
 @dataclass(frozen=True)
 class TrainTextConfig:
-    """A whole run. The questions of held-back files are measured besides those of `questions`."""
+    """Settings of `specnav train text`. The pair is measured on questions about held-back files and on `questions`."""
 
     out: Path = setting(REQUIRED, "Folder for text-target and text-draft.")
     run: Path = setting(REQUIRED, "Folder for checkpoints; the same folder continues a run.")
@@ -100,7 +100,7 @@ class TrainTextConfig:
 
 @dataclass(frozen=True)
 class TextResult:
-    """What a run has made. losses: nats a token on held-back files, by kind of text; figures: by set of questions."""
+    """The result of a run. *_losses: nats per token on held-back files, by kind of text. figures: by question set."""
 
     target: Path
     draft: Path
@@ -110,7 +110,7 @@ class TextResult:
 
 
 def train_text(config: TrainTextConfig) -> TextResult:
-    """Make the pair, or go on making it. Raises TrainingError; after Ctrl-C or a kill, call it again."""
+    """Train the pair, or continue an interrupted run. Raises TrainingError."""
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
     corpus = read_corpus(config.library or library_folder())
     kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
@@ -133,7 +133,7 @@ class _TextTraining:
         self.end = self.tokenizer.eos_token_id
 
     def whole(self, asked: dict[str, list[str] | None]) -> TextResult:
-        """Every stage."""
+        """Run every stage."""
         self._encode()
         plan = self.schedule
         first = self._spec(self.config.target)
@@ -207,7 +207,7 @@ class _TextTraining:
         return self.run / f"{name}.ckpt", spent
 
     def _own_texts(self, name: str, checkpoint: Path, count: int, sampled: float) -> Path:
-        """The target's answers to invented questions; `sampled` is the share that is not greedy."""
+        """File of the target's answers to invented questions; `sampled` is the share that is not greedy."""
         file = self.run / f"{name}.npz"
         if not file.exists():
             questions = invent_questions(
@@ -266,7 +266,10 @@ class _TextTraining:
         losses: dict[str, dict[str, float]],
         figures: dict[str, PairFigures],
     ) -> str:
-        """README.md of a model's folder. spent: updates and seconds. losses: by role; figures: by set of questions."""
+        """The model card, README.md of a model's folder.
+
+        spent: (updates, seconds). losses: by role. figures: by question set.
+        """
         config, plan, train = self.config, self.schedule, self.corpus.train
         shape, how, other = {
             "target": (config.target, self._how_target(), "draft"),
@@ -345,7 +348,7 @@ Measured by `specnav.recipes.text.measure` on the weights as saved, computed in 
 
 
 def _fitted(texts: OwnTexts, length: int, end: int) -> OwnTexts:
-    """The same texts in rows of exactly `length`."""
+    """The texts padded to rows of exactly `length` ids."""
     ids = torch.full((len(texts.ids), length), end)
     ids[:, : texts.ids.shape[1]] = texts.ids
     return OwnTexts(ids, texts.prompts, texts.lengths, texts.greedy)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text pair's common tokenizer: a byte-level BPE learnt from the corpus, with an end and two speakers.
+"""The text pair's common tokenizer: a byte-level BPE trained on the corpus, with tokens for the end and two roles.
 
-Any text comes back exactly as it went in. Both models of the pair carry the very same files.
+Decoding restores any text exactly. Both models of the pair have the same files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}" + ASSISTANT + "{% endif %}"
 )
-"""What a system prompt says is said by the user: the models know two speakers."""
+"""A system prompt is written as a user message, because the models know only two roles."""
 
 
 def learn_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of `size` entries, the special ones included."""
+    """Train a tokenizer with `size` entries, including the special ones."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

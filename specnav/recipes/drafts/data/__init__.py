@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a draft learns from: files of questions and texts, bags, logs, composed requests, what is installed."""
+"""Training data of a draft: files of questions and texts, bags, verdict logs, composed requests, installed packages."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to a chat assistant, composed at random, in the kinds that speculative-decoding benchmarks ask: writing,
-roleplay, reasoning, arithmetic, code, facts, lists, rewriting, and texts to summarise.
+"""Composes random requests to a chat assistant, of the kinds in speculative-decoding benchmarks: writing, roleplay,
+reasoning, arithmetic, code, facts, lists, rewriting, and texts to summarise.
 
-A draft for a published instruct model learns from the model's answers to these. None is taken from a benchmark, so that
-the public files stay for measuring.
+A draft for a published instruct model learns from the model's answers to them. No request comes from a benchmark, so
+the public files remain valid for measuring.
 """
 
 # ruff: noqa: E501 (forms are easier to read and to add on one line each)
@@ -316,7 +316,7 @@ KINDS = {"writing": WRITING, "facts": FACTS, "instructions": INSTRUCTIONS, "arit
 
 
 def assistant_request(rng: random.Random, articles: Sequence[str] = ()) -> tuple[str, str]:
-    """(kind, request); the same for the same state of `rng`. articles: texts to be summarised; composed without."""
+    """(kind, request), determined by the state of `rng`. articles: texts to summarise; without any they are composed."""
     kind = rng.choices([name for name, _ in SHARES], [share for _, share in SHARES])[0]
     return kind, request_of(kind, rng, articles)
 
@@ -337,12 +337,12 @@ def request_of(kind: str, rng: random.Random, articles: Sequence[str] = ()) -> s
 
 
 def report_request(rng: random.Random) -> str:
-    """Asks for an article, which is then to be summarised."""
+    """A request for an article, which is summarised later."""
     return fill(rng.choice(REPORTS), rng)
 
 
 def fill(form: str, rng: random.Random) -> str:
-    """A form with its places filled in."""
+    """A form with its placeholders filled in."""
     number = rng.randint
     words = {
         "person": rng.choice(PEOPLE), "person2": rng.choice(PEOPLE), "place": rng.choice(PLACES),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of a robot's bags as prompts: what the target would be asked, with the instruction of the time."""
+"""Makes prompts from the frames of a robot's bags: the questions to the target, with the instruction at that time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _VOCABULARY = {sentence: action.short for sentence, action in ACTION_SENTENCES.i
 def bag_prompts(
     bags: Sequence[Path], instruction: str, model: LoadedModel, folder: Path, progress: Progress, notes: list[str]
 ) -> list[ExitSample]:
-    """A prompt for every frame that an instruction was in force for. instruction: for bags that hold none; "" asks for
-    what they hold. The pictures, as the model is shown them, are written into `folder`. notes: gets what was left out.
+    """A prompt for every frame with an instruction. The pictures, as shown to the model, are written into `folder`.
 
-    Raises TrainingError for what is no bag, holds no frames, or no instruction where none is given.
+    instruction: for bags without instructions; "": use those of the bags. notes: receives remarks on what was left out.
+    Raises TrainingError for a file that is not a bag, or a bag without frames or (unless given) instructions.
     """
     if not model.is_multimodal:
-        raise TrainingError(f"{model.path} takes no pictures: bags are for a model that does")
+        raise TrainingError(f"{model.path} accepts no pictures: bags need a model that does")
     found: list[ExitSample] = []
     for number, path in enumerate(bags):
         try:
@@ -69,7 +69,7 @@ def _of_bag(
         try:
             prompt, jpeg = asker.prompt(job, PictureOptions())
         except NavigationError:
-            continue  # a frame that no decision could have used either
+            continue  # no decision could have used this frame either
         if len(prompt.images) == 1:
             file = folder / f"{number:06d}.jpg"
             file.write_bytes(jpeg)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What verdict logs hold, as texts to learn from: the target's own picks, behind as much of the prompt as was kept."""
+"""Makes training texts from verdict logs: the target's own tokens, after as much of the prompt as was logged."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length: int) -> list[ExitSample]:
-    """Every answer of the logs, once, those of former targets left out. Pictures are written into the run folder.
+    """Every distinct answer in the logs of the newest target. Pictures are written into the run folder.
 
-    Where no prompt was kept the answer stands alone and all of it but its first token is learnt. Raises TrainingError
-    for what is no log, for one of another vocabulary, and where nothing is left.
+    An answer without a logged prompt stands alone, and all but its first token are learnt. Raises TrainingError for an
+    invalid log, a log with another vocabulary, or if nothing is left.
     """
     texts: list[ExitSample] = []
     for folder in folders:
@@ -41,7 +41,7 @@ def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length:
                     )
                 images = tuple(_kept(image, run / "pictures") for image in said.images)
                 if said.prompt and len(said.images) != said.prompt.count(model.image_pad_id or -1):
-                    continue  # its pictures were not kept: words about what nobody sees teach nothing
+                    continue  # its pictures were not logged, so the answer teaches nothing
                 ids = (*said.prompt, *said.answer)
                 text = ExitSample(ids, len(said.prompt) or 1, images, f"{folder}, answer {number}")
                 if cut(text, length) is not None and max(ids) < model.vocab_size:
@@ -51,13 +51,13 @@ def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length:
     unique = list({(text.ids, text.images): text for text in texts}.values())
     if len(unique) < 2:
         raise TrainingError(
-            "the verdict logs hold too few answers of use: keep more, with --verdict-log-contents prompts or pictures"
+            "the verdict logs hold too few usable answers: log more, with --verdict-log-contents prompts or pictures"
         )
     return unique
 
 
 def split(texts: Sequence[ExitSample], held_out: int, seed: int) -> tuple[list[ExitSample], list[ExitSample]]:
-    """What is learnt from, and what is measured on only: at most a quarter."""
+    """(texts to learn from, texts only for measuring, at most a quarter)."""
     mixed = list(texts)
     random.Random(f"drafts/{seed}/logged").shuffle(mixed)
     kept = min(held_out, max(len(mixed) // 4, 1))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordinary requests, composed at random: what people ask who do not ask about this project's own data.
+"""Composes random ordinary requests, which have nothing to do with this project's own data.
 
-A small model answers them all in its own way; a draft that has never met such prompts foretells those answers worst.
+A small model answers all of them in its own style. A draft that has never seen such prompts predicts these answers
+worst.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ SHARE_OF_ARTICLES = 0.15
 
 
 def ordinary_request(rng: random.Random) -> str:
-    """One request; the same for the same state of `rng`."""
+    """One request, determined by the state of `rng`."""
     if rng.random() < SHARE_OF_ARTICLES:
         article = " ".join(_filled(rng.choice(SENTENCES), rng) for _ in range(rng.randint(2, 5)))
         return f"Summarise the following text: {article}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests about what others have written: paragraphs and functions of the Python packages that are installed here.
+"""Makes requests about texts of others: paragraphs and functions of the installed Python packages.
 
-A small target answers ordinary English in words far from those it was trained on. Only many different requests teach a
-draft to foretell such answers; a few templates, filled in, do not.
+A small target answers ordinary English in words far from its training data. A draft learns to predict such answers only
+from many different requests, not from a few templates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from specnav.recipes.text.corpus import (
 )
 
 FILES_A_PACKAGE = 250
-"""A few packages hold most of the files: more of them would only repeat their ways of speaking."""
+"""Most files used of one package; a few packages have most of the files, and more would only repeat their style."""
 LONGEST_FILE = 400_000
 CODE_SHARE = 1 / 3
 FORMS = (
@@ -31,20 +31,21 @@ FORMS = (
     "Rewrite this sentence so that it is easier to read: {}", "Is the following true? {}",
 )  # fmt: skip
 TOGETHER = (1, 1, 2, 3, 6)
-"""How many paragraphs a request may hold."""
+"""Numbers of paragraphs in a request, to draw from."""
 
 
 @dataclass(frozen=True)
 class DocumentationText:
-    """prose: paragraphs of English, each on one line; talks: questions and answers made from functions."""
+    """Texts of packages. prose: English paragraphs, one line each. talks: questions and answers about functions."""
 
     prose: tuple[str, ...]
     talks: tuple[Talk, ...]
 
 
 def read_packages(*roots: Path) -> DocumentationText:
-    """Docstrings, descriptions and functions of the packages below `roots`, by default where this interpreter keeps
-    them. Files are chosen by their names alone; there may be nothing.
+    """Docstrings, descriptions and functions of the packages below `roots`; may be empty.
+
+    The default is the interpreter's package folders. Files are chosen only by their names.
     """
     roots = roots or tuple({Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")})
     prose: dict[str, None] = {}
@@ -61,7 +62,7 @@ def read_packages(*roots: Path) -> DocumentationText:
 
 
 def request(reading: DocumentationText, rng: random.Random) -> str:
-    """One request about `reading`, which holds something; the same for the same state of `rng`."""
+    """One request about `reading`, which must not be empty; determined by the state of `rng`."""
     if not reading.talks or (reading.prose and rng.random() >= CODE_SHARE):
         count = min(rng.choice(TOGETHER), len(reading.prose))
         return rng.choice(FORMS).format(" ".join(rng.sample(reading.prose, count)))
@@ -70,13 +71,13 @@ def request(reading: DocumentationText, rng: random.Random) -> str:
 
 
 def opening(talk: Talk, rng: random.Random) -> str:
-    """The first lines of an answer that is code."""
+    """The first lines of a code answer."""
     lines = talk.answer.split("\n")
     return "\n".join(lines[: rng.randint(1, max(min(len(lines) - 1, 8), 1))]) + "\n"
 
 
 def _sources(root: Path) -> list[Path]:
-    """Sources below a folder of packages, as paths relative to it, not more than FILES_A_PACKAGE of one package."""
+    """Source files below a folder of packages, as relative paths, at most FILES_A_PACKAGE per package."""
     found: dict[str, list[Path]] = {}
     for file in root.glob("*/**/*.py"):
         path = file.relative_to(root)

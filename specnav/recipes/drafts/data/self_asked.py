@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that an instruct model makes up itself: given its chat template up to the user's words, it goes on as the
-user would (Magpie, arXiv 2406.08464).
+"""Lets an instruct model invent requests: after its chat template up to the user's text, it continues as the user
+(Magpie, arXiv 2406.08464).
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample
 
 PROBE = "Zq7"
-"""What no template has: the user's words begin where it stands."""
+"""A text that no chat template has; it marks where the user's text begins."""
 MIN_P = 0.05
 SPARE = 1.2
-"""Requests asked for, for each that is needed: some are empty, cut off or said twice."""
+"""Requests generated per needed one, because some are empty, truncated or duplicates."""
 SHORTEST = 8
 
 
 def self_asked(target: DraftNetwork, count: int, longest: int, seed: int, progress: Progress) -> list[str]:
-    """At most `count` different requests of at most `longest` tokens, sampled at temperature 1. Raises TrainingError
-    for a target without a chat template.
+    """At most `count` different requests of at most `longest` tokens, sampled at temperature 1.
+
+    Raises TrainingError for a target without a chat template.
     """
     prompt = _before_the_user(target.loaded)
     prompts = [ExitSample(prompt, len(prompt), (), "made up")] * round(count * SPARE)
@@ -46,6 +47,6 @@ def _before_the_user(model: LoadedModel) -> tuple[int, ...]:
     ids = tuple(tokenizer(before, add_special_tokens=False)["input_ids"])
     if not getattr(tokenizer, "chat_template", None) or not probe or not ids:
         raise TrainingError(
-            f"{model.path} has no chat template that a user's words stand in: leave --self-asked out"
+            f"{model.path} has no chat template with a place for the user's text: leave --self-asked out"
         )
     return ids

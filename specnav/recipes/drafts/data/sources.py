@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where prompts and texts come from: question files, plain text, bags of a robot, or what this project can make itself.
+"""Sources of prompts and texts: question files, plain text, bags of a robot, or data that this project generates.
 
-Part of the prompts is held out: the draft never goes on from them, and the acceptance curve is measured on them.
+Some prompts are held out: the draft never learns from them, and the acceptance curve is measured on them.
 """
 
 from __future__ import annotations
@@ -28,52 +28,54 @@ TEXT_SUFFIXES = frozenset(
     {".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"}
 )
 ORDINARY_SHARE, OPENING_SHARE, PROSE_SHARE = 0.25, 0.08, 0.45
-"""Of default prompts about text: ordinary requests, code that only begins, and what installed packages say. The others
-are about Python's library.
+"""Shares of the default text prompts: ordinary requests, beginnings of code, and texts of installed packages. The other
+prompts are about Python's library.
 """
 SHORTEST_TEXT = 16
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What was asked for; nothing at all stands for the default data."""
+    """The requested data; if everything is empty, the default data are used."""
 
     questions: tuple[Path, ...] = setting(
-        (), "A .jsonl file of questions, or a text of one a line; may be repeated."
+        (), "A .jsonl file of questions, or a text file with one per line; may be repeated."
     )
     texts: tuple[Path, ...] = setting(
-        (), "A text file, or a folder of them, to read and to go on from.", flags=("--text",)
+        (), "A text file, or a folder of them, to learn from and to continue.", flags=("--text",)
     )
     bags: tuple[Path, ...] = setting(
         (), "A rosbag2 folder, .mcap or .db3: its frames and instructions.", flags=("--bag",)
     )
     verdicts: tuple[Path, ...] = setting(
-        (), "A folder that serve or generate --verdict-log has written.", flags=("--verdict-log",)
+        (), "A folder written by serve or generate --verdict-log.", flags=("--verdict-log",)
     )
     held_out: tuple[Path, ...] = setting(
-        (), "Questions to measure on only.", flags=("--held-out-questions",), shown="some of those given"
+        (), "Questions used only for measuring.", flags=("--held-out-questions",), shown="some of those given"
     )
-    instruction: str = setting("", "For bags without instructions of their own.")
+    instruction: str = setting("", "The instruction for bags without their own.")
     assistant: bool = setting(False, "Make up requests to a chat assistant, for a published instruct model.")
     self_asked: float = setting(
-        0.0, "With --assistant: this share of the requests is made up by the target itself.", 0, 1, metavar="X"
+        0.0, "With --assistant: share of the requests that the target itself makes up.", 0, 1, metavar="X"
     )
 
     @property
     def named(self) -> bool:
-        """Whether anything was given."""
+        """Whether any data were given."""
         return bool(self.asks or self.verdicts)
 
     @property
     def asks(self) -> bool:
-        """Whether anything was given that a target must be asked about."""
+        """Whether any data were given that need a target's answers."""
         return bool(self.questions or self.texts or self.bags)
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """prompts: to go on from; held_out: the same, for measuring only; texts: to learn from as they are. said, kept:
-    what logs say that the target has said, to learn from and for measuring only.
+    """The gathered data.
+
+    prompts: to be answered. held_out: prompts only for measuring. texts: to learn from as they are. said, kept: logged
+    answers of the target, to learn from and only for measuring. notes: remarks for the user.
     """
 
     prompts: list[ExitSample]
@@ -97,11 +99,23 @@ def gather(
     articles: Sequence[str] = (),
     self_asked: Sequence[str] = (),
 ) -> Gathered:
-    """Prompts of at most `longest` ids (pictures counted in full) and texts of at most `length`, `count` of the
-    default ones. articles: to be summarised where an assistant's requests are made up. self_asked: requests that
-    the target has made up, which take the place of as many composed ones, held out or not.
+    """Gather prompts and texts.
 
-    Raises TrainingError for what cannot be read, and where too little is left.
+    Args:
+        sources: the requested data.
+        model: the model for which prompts are made.
+        count: number of default or composed prompts.
+        held_out: number of prompts that are only for measuring.
+        longest: most ids of a prompt, with pictures counted in full.
+        length: most ids of a text.
+        folder: for pictures.
+        seed: of all random choices.
+        progress: called with (done, total).
+        articles: texts to summarise in composed requests to an assistant.
+        self_asked: requests made up by the target, which replace as many composed ones.
+
+    Raises:
+        TrainingError: for unreadable data, or if too little is left.
     """
     rng = random.Random(f"drafts/{seed}")
     notes: list[str] = []
@@ -148,10 +162,10 @@ def gather(
 
 
 def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[ExitSample]:
-    """Questions as the model is asked them."""
+    """Questions as prompts for the model."""
     try:
         prompts = chat_prompts(model, questions)
-    except ModelError:  # one by one, to say which
+    except ModelError:  # one by one, to name the wrong one
         prompts = []
         for number, question in enumerate(questions, 1):
             try:
@@ -165,11 +179,11 @@ def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) 
 
 
 def read_texts(model: LoadedModel, place: Path, length: int) -> list[ExitSample]:
-    """Files of plain text, or all those below a folder, in pieces of at most `length` ids. Raises TrainingError."""
+    """A plain text file, or all of them below a folder, in pieces of at most `length` ids. Raises TrainingError."""
     files = [place] if place.is_file() else sorted(f for f in place.rglob("*") if f.suffix in TEXT_SUFFIXES)
     if not files:
         known = ", ".join(sorted(TEXT_SUFFIXES))
-        raise TrainingError(f"{place} is no text file and no folder with any: give texts ({known})")
+        raise TrainingError(f"{place} is neither a text file nor a folder with text files: give texts ({known})")
     pieces = []
     for file in files:
         try:
@@ -192,8 +206,10 @@ def read_texts(model: LoadedModel, place: Path, length: int) -> list[ExitSample]
 def default_prompts(
     model: LoadedModel, count: int, held_out: int, folder: Path, seed: int, progress: Progress
 ) -> tuple[list[ExitSample], list[ExitSample]]:
-    """Rooms for a model with pictures; for any other Python's library, code that begins, ordinary requests, and what
-    the installed packages say.
+    """(prompts to learn from, prompts held out) of the default data.
+
+    For a model with pictures they are about rooms. For others they are about Python's library, beginnings of code,
+    ordinary requests, and texts of installed packages.
     """
     from specnav.recipes.invented import questions_about_python, questions_about_rooms
 
@@ -211,7 +227,7 @@ def default_prompts(
 
 
 def code_openings(count: int, rng: random.Random) -> list[str]:
-    """First lines of functions of the library's files that are not held back."""
+    """First lines of functions in the library's training files."""
     from specnav.recipes.text.corpus import library_folder, read_corpus
 
     talks = [talk for talk in read_corpus(library_folder()).train.talks if talk.answer.count("\n") > 1]
@@ -219,7 +235,7 @@ def code_openings(count: int, rng: random.Random) -> list[str]:
 
 
 def library_texts(model: LoadedModel, length: int) -> list[ExitSample]:
-    """Questions and answers made of the library's functions, its files that are held back left out."""
+    """Questions and answers about functions in the library's training files."""
     from specnav.recipes.text.corpus import library_folder, read_corpus
 
     texts, end = [], min(model.eos_token_ids, default=None)
@@ -233,13 +249,13 @@ def library_texts(model: LoadedModel, length: int) -> list[ExitSample]:
 
 
 def _fitting(model: LoadedModel, prompts: Sequence[ExitSample], longest: int) -> list[ExitSample]:
-    """Prompts of at most `longest` ids, every picture counted as the model sees it. Raises TrainingError."""
+    """Prompts of at most `longest` ids, with pictures counted as image tokens. Raises TrainingError if none fits."""
     kept = [prompt for prompt in prompts if len(prompt.ids) <= longest]
     seen = [(prompt, _length(model, prompt)) for prompt in kept]
     if seen and all(count > longest for _, count in seen):
         least = min(count for _, count in seen)
         raise TrainingError(
-            f"no prompt has less than {least} tokens, its picture counted, and {longest} have room: give a larger "
+            f"the shortest prompt has {least} tokens with its picture, but only {longest} fit: give a larger "
             "--length, or fewer --new-tokens"
         )
     return [prompt for prompt, count in seen if count <= longest]
@@ -255,6 +271,6 @@ def _length(model: LoadedModel, prompt: ExitSample) -> int:
 
 
 def _opening(text: ExitSample, longest: int) -> ExitSample | None:
-    """The first half of a text, for the models to go on from."""
+    """The first half of a text, for the models to continue."""
     kept = min(len(text.ids) // 2, longest)
     return ExitSample(text.ids[:kept], kept, (), text.origin) if kept >= SHORTEST_TEXT // 2 else None
