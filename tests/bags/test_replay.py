@@ -172,7 +172,7 @@ def test_a_bag_without_an_instruction_says_so(monkeypatch, capsys, tmp_path):
     bag = MadeUp()
     bag.frame()
     code, _, err = run_here(monkeypatch, capsys, "replay", bag.save(tmp_path / "bag"))
-    assert code == 1 and "the bag holds no instruction" in err
+    assert code == 1 and "the bag contains no instruction" in err
 
 
 def test_a_verifier_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path):
