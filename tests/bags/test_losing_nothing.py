@@ -519,7 +519,8 @@ def test_frames_with_the_stamp_of_another_are_told_apart(tmp_path):
         bag.frame(stamp_ns=at)
     _, _, contents = read(bag.save(tmp_path / "walk"))
     stamps = [frame.stamp_ns for frame in contents.frames]
-    assert len(set(stamps)) == 5 and stamps[2] == START_NS + 5 and "3 frames have no header stamp or a repeated one" in contents.notes[0]
+    assert len(set(stamps)) == 5 and stamps[2] == START_NS + 5
+    assert "3 frames have no header stamp or a repeated one" in contents.notes[0]
 
 
 RULE = "=" * 80 + "\n"
