@@ -98,7 +98,7 @@ class KeyFolder:
         except FileExistsError:
             state = "" if self.client(client.name).revoked is None else ", and revoked"
             raise VerifierError(
-                f"client {client.name} exists already{state}: rotate its key or choose another name"
+                f"a client named {client.name} exists already{state}: rotate its key or choose another name"
             ) from None
         self._write_edge(client, secret)
 

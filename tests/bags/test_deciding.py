@@ -174,4 +174,4 @@ def test_a_run_that_ends_early_keeps_what_was_decided(monkeypatch, capsys, tmp_p
     assert results.interrupted is (code == 130)
     if code == 1:
         assert results.error == "the verifier is gone"
-        assert "the verifier is gone (what was decided before is in" in said
+        assert "the verifier is gone (earlier decisions are in" in said

@@ -48,7 +48,7 @@ def test_the_instruction_in_force_counts_and_a_stop_ends_it():
         (2, "find the lamp"),
         (6, "find the door"),
     ]
-    assert "3 frames came while no instruction was in force" in plan.notes[0]
+    assert "3 frames were left out: no instruction was in force" in plan.notes[0]
     assert len({t.run for t in plan.tasks}) == 2
 
 
@@ -58,7 +58,7 @@ def test_a_given_instruction_wins():
 
 
 def test_no_instruction_anywhere_is_one_line():
-    with pytest.raises(EvaluationError, match=r"holds no instruction .* give --instruction"):
+    with pytest.raises(EvaluationError, match=r"contains no instruction .* give --instruction"):
         make_plan(contents(instructions=()), None, None, 1, None)
 
 
@@ -114,7 +114,7 @@ def test_whole_numbers_of_today_are_nanoseconds(tmp_path):
         ("stamp,action\n-1,stop\n", "line 2: '-1' is not a stamp"),
         ("stamp,action\n1e400,stop\n", "line 2: '1e400' is not a stamp"),
         ("stamp,action\n1.0\n", "line 2: 1 column; give stamp,action"),
-        ("stamp,action\n1.0,stop\n1.0,forward 25\n", "line 3: line 2 labels this stamp otherwise"),
+        ("stamp,action\n1.0,stop\n1.0,forward 25\n", "line 3: line 2 labels this stamp differently"),
     ],
 )
 def test_wrong_labels_are_one_line_with_a_line_number(tmp_path, text, said):
@@ -141,7 +141,7 @@ def test_a_label_belongs_to_the_nearest_frame_and_lost_ones_are_said(tmp_path):
 
 def test_labels_of_another_bag_are_refused(tmp_path):
     with pytest.raises(
-        EvaluationError, match=r"none of the 1 labels .* first frame has the stamp 1\.000000000 s"
+        EvaluationError, match=r"none of the 1 labels .* first frame is stamped 1\.000000000 s"
     ):
         make_plan(contents(), None, labels_in(tmp_path, "stamp,action\n99.0,stop\n"), 1, None)
 

@@ -189,7 +189,7 @@ def test_a_message_that_is_cut_within_is_no_picture_and_the_others_are(tmp_path)
 def test_no_image_topic_names_the_topics_there_are(tmp_path):
     folder = MadeUp().say("go").say("x", "/chatter").save(tmp_path / "words")
     with pytest.raises(
-        EvaluationError, match=r"no image topic; there are /chatter \(std_msgs/msg/String, 1 message\)"
+        EvaluationError, match=r"no image topic; topics: /chatter \(std_msgs/msg/String, 1 message\)"
     ):
         contents_of(folder)
 
@@ -203,7 +203,7 @@ def test_several_image_topics_are_named_and_one_can_be_chosen(tmp_path):
     ):
         contents_of(folder)
     assert len(contents_of(folder, topic="rear/image")[2].frames) == 1
-    with pytest.raises(EvaluationError, match=r"no topic /elsewhere; there are /camera/compressed"):
+    with pytest.raises(EvaluationError, match=r"no topic /elsewhere; topics: /camera/compressed"):
         contents_of(folder, topic="/elsewhere")
     with pytest.raises(EvaluationError, match="which is not an image"):
         contents_of(folder, topic="/instruction")

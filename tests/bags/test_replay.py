@@ -144,8 +144,8 @@ def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
         (["/nowhere"], "no bag at /nowhere"),
         ([LABELS], "is neither .mcap nor .db3"),
         ([ROOMS, "--method", "telepathy"], "method 'telepathy' is unknown"),
-        ([ROOMS, "--methods", "fsd,fsd"], "--methods names each method once"),
-        ([ROOMS, "--method", "split"], "replay has no such robot"),
+        ([ROOMS, "--methods", "fsd,fsd"], "--methods must name each method once"),
+        ([ROOMS, "--method", "split"], "which replay does not support"),
         ([ROOMS, "--rate", "warp"], "rate must be one of frames, bag, got 'warp'"),
         ([ROOMS, "--instruction", "  "], "--instruction is empty"),
         ([ROOMS, "--image-topic", "/odom"], "/odom is of type nav_msgs/msg/Odometry, which is not an image"),
@@ -172,7 +172,7 @@ def test_a_bag_without_an_instruction_says_so(monkeypatch, capsys, tmp_path):
     bag = MadeUp()
     bag.frame()
     code, _, err = run_here(monkeypatch, capsys, "replay", bag.save(tmp_path / "bag"))
-    assert code == 1 and "the bag holds no instruction" in err
+    assert code == 1 and "the bag contains no instruction" in err
 
 
 def test_a_verifier_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path):

@@ -140,7 +140,7 @@ def test_ray_sets_as_many_gpus_aside_as_share_a_replicas_model(monkeypatch: pyte
         gpus_of_replica(None, 4, [2.0, 2.0])
     assert "\n" not in str(error.value)
     server = {"model": "x", "engine": "vllm", "tensor_parallel": 4}
-    with pytest.raises(FleetError, match="4 GPUs are to share a replica's model and Ray sets aside 1"):
+    with pytest.raises(FleetError, match="a replica's model is split over 4 GPUs, but Ray reserves 1"):
         check_fleet(FleetSettings(server, ReplicaBounds(1, 1), ReplicaPlacement(gpus=1)), "127.0.0.1")
     settings = FleetSettings(
         server, ReplicaBounds(1, 1), ReplicaPlacement(gpus=gpus_of_replica(None, 4, [8.0]))
@@ -180,7 +180,7 @@ def test_replicas_are_told_apart_by_what_they_hold_not_by_where_it_lies(tmp_path
     same = identity_of(ServerConfig(model_folder(tmp_path / "same", large)))
     other = identity_of(ServerConfig(model_folder(tmp_path / "other", large[:-1] + b"x")))
     assert differences(one, same) == "" and one.digest == same.digest
-    assert differences(one, other) == "another model" and one.digest != other.digest
+    assert differences(one, other) == "different model" and one.digest != other.digest
     (tmp_path / "same" / "tokenizer.json").write_text('{"b": 1}')
     changed = identity_of(ServerConfig(str(tmp_path / "same"), dtype="float32"))
     assert "vocabulary" in differences(one, changed) and "settings" in differences(one, changed)

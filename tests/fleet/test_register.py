@@ -109,7 +109,7 @@ def test_a_replica_that_is_silent_is_given_to_nobody():
 def test_a_replica_of_another_model_is_left_out_and_said_to_be():
     of = register(report(1), report(2, identity=OTHER))
     assert of.state("replica-2", 0.0) == "left_out"
-    assert of.left_out(report(2, identity=OTHER)) == "another model"
+    assert of.left_out(report(2, identity=OTHER)) == "different model"
     keys = Identity("m", "v", "e", "", "s", "other key")
     assert of.left_out(report(3, identity=keys)) == "different server key"
 

@@ -50,7 +50,7 @@ def test_a_key_is_made_listed_handed_out_rotated_and_revoked(run, tmp_path):
     assert code == 0 and "the previous one stays valid until" in out
     assert run("keys", "export", "robot-1", "--to", "robot-1.key", "--forget")[0] == 0
     assert read_key(tmp_path / "robot-1.key").public != key.public
-    refused(run("keys", "export", "robot-1"), "the secret of robot-1 is not kept here")
+    refused(run("keys", "export", "robot-1"), "the secret of robot-1 is no longer stored here")
 
     assert run("keys", "rotate", "--server")[0] == 0
     assert KeyFolder(tmp_path / "keys").server_key().public != key.verifier
@@ -65,7 +65,7 @@ def test_a_key_is_made_listed_handed_out_rotated_and_revoked(run, tmp_path):
         (["new", "x", "--class", "pilot"], "class 'pilot' does not exist: choose robot, interactive, batch"),
         (["new", "../x"], "name '../x' is not usable"),
         (["new", "x", "--keys", __file__], "(Not a directory): choose another folder"),
-        (["new", "there"], "there is a client there already"),
+        (["new", "there"], "a client named there exists already"),
         (["revoke", "nobody"], "there is no client nobody in keys: specnav keys list"),
         (["rotate", "nobody"], "there is no client nobody"),
         (["export", "nobody"], "there is no client nobody"),

@@ -118,9 +118,9 @@ def test_a_target_on_several_gpus_is_for_vllm_and_for_as_many_as_there_are() -> 
         check_room(workers, gpus, cores)
     with pytest.raises(VerifierError, match="--tensor-parallel 4: this machine has 2 GPU"):
         check_room(4, 2, 64)
-    with pytest.raises(VerifierError, match="so take 1 at most"):
+    with pytest.raises(VerifierError, match="so use 1 at most"):
         check_room(2, 1, 64)
-    with pytest.raises(VerifierError, match=r"no GPU and 2 core.*take 2 at most"):
+    with pytest.raises(VerifierError, match=r"no GPU and 2 core.*use 2 at most"):
         check_room(3, 0, 2)
 
 

@@ -68,10 +68,10 @@ def test_figures_are_of_what_happened_in_between() -> None:
     # 6 of 10 within (10, 25] ms, 4 within (100, 250] ms: as histogram_quantile reckons.
     assert "tokens/s 15.0 verify p50/p95 22.5 / 231 ms\nforwards/s 5.0 queue p50/p95 " in text
     assert "\nbatch 2.00 hints " in text and "\nrows 6.00 KV 5.0 kB of " in text and "\nbusy 20% " in text
-    assert "\naccepted 50% evicted 0 (0 in all), 0 restored\n" in text and " refused 2 (4 in all)\n" in text
+    assert "\naccepted 50% evicted 0 (0 in total), 0 restored\n" in text and " refused 2 (4 in total)\n" in text
     first, second = text.splitlines()[-2:]
-    assert first.startswith("robot-2 ") and " 15.0 50% 5.0 150 B 0 B 5.0 kB 2 (2 in all)" in first
-    assert second.startswith("robot-1 ") and " 0.0 – 0.0 0 B 0 B 5.0 kB 0 (2 in all)" in second
+    assert first.startswith("robot-2 ") and " 15.0 50% 5.0 150 B 0 B 5.0 kB 2 (2 in total)" in first
+    assert second.startswith("robot-1 ") and " 0.0 – 0.0 0 B 0 B 5.0 kB 0 (2 in total)" in second
 
 
 def test_a_verifier_that_began_anew_is_counted_from_then() -> None:
