@@ -24,13 +24,15 @@ from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specnav.published.pairs import LOOKUP_METHOD, pair_named
 
 MAX_IMAGE_BYTES = 32 * 1024 * 1024
+MOST_PROMPT_BYTES = 1024 * 1024
+STDIN = "-"
 
 
 @dataclass(frozen=True)
 class GenerateConfig:
     """The prompt, the models and the decoding settings. `connect` None: start a verifier locally."""
 
-    text: str = setting(REQUIRED, "The prompt (or instruction).", positional=True)
+    text: str = setting(REQUIRED, "The prompt (or instruction); - reads it from standard input.", positional=True)
     images: tuple[Path, ...] = setting(
         (), "JPEG or PNG file; may be given several times.", metavar="FILE", flags=("--image",)
     )
@@ -106,10 +108,30 @@ def read_biases(pairs: tuple[str, ...]) -> tuple[tuple[int, float], ...]:
     return tuple(biases)
 
 
+def read_prompt(given: str) -> str:
+    """The prompt: what was given, or of "-" what standard input holds up to its end. Raises UsageError."""
+    try:
+        if given != STDIN:
+            data = given.encode("utf-8", "surrogateescape")  # as it was typed, whatever the locale knows of it
+        elif sys.stdin is None:
+            raise UsageError("standard input is closed: give the prompt as an argument, or pipe it in")
+        else:
+            data = sys.stdin.buffer.read(MOST_PROMPT_BYTES + 1)
+        if len(data) > MOST_PROMPT_BYTES:
+            raise UsageError(f"the prompt has more than {MOST_PROMPT_BYTES} bytes: shorten it")
+        text = data.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeError as error:
+        raise UsageError(f"the prompt is not text in UTF-8 ({error})") from error
+    if not text.strip():
+        raise UsageError("the prompt is empty")
+    return text
+
+
 def run_generate(config: GenerateConfig) -> int:
     """Stream the answer; returns the exit code. Raises UsageError or a SpecdecError."""
-    if not config.text.strip():
-        raise UsageError("the prompt is empty")
+    if sys.stdout is None:
+        raise UsageError("standard output is closed, so the answer cannot be printed: send it to a file or a pipe")
+    question = read_prompt(config.text)
     if config.min_new_tokens > config.max_new_tokens:
         raise UsageError(
             f"--min-new-tokens {config.min_new_tokens} is more than --max-new-tokens {config.max_new_tokens}"
@@ -206,7 +228,7 @@ def run_generate(config: GenerateConfig) -> int:
         link.ensure_connected()  # fail at once, not after config.patience_s, if nothing answers at the address
         text = StreamingText(tokenizer)
         cancel = threading.Event()
-        prompt = chat_prompt(draft or tokenizer, config.text, images=images)
+        prompt = chat_prompt(draft or tokenizer, question, images=images)
         for chunk in decoder.generate(prompt, options, cancel=cancel):
             sys.stdout.write(text.push(chunk))
             sys.stdout.flush()

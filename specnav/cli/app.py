@@ -25,6 +25,7 @@ from specnav.cli.models import convert_app, plan_app
 from specnav.cli.published import models_app
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
+from specnav.cli.streams import steady_streams
 from specnav.cli.train import train_app
 from specnav.errors import UsageError, user_errors
 
@@ -96,6 +97,7 @@ def serve(given: dict[str, Any], source: Any) -> None:
 
 @app.command(
     epilog='Examples:  specnav generate "find the silver bottle" --image frame.jpg   |   '
+    "specnav generate - --pair smollm2 < question.txt   |   "
     'specnav generate "find the silver bottle" --connect tcp://CLOUD:5555 --key robot-1.key'
 )
 @makes("config", "specnav.generate:GenerateConfig")
@@ -111,6 +113,7 @@ add_doctor_command(app)
 
 def main() -> None:
     """Entry point of the console script."""
+    steady_streams()
     with user_errors():
         try:
             # standalone_mode would print the parser's errors as a box of several lines.
