@@ -149,7 +149,7 @@ def test_only_our_page_may_label(tmp_path, found):
         assert client.post("/label", content=wrong, headers=ours).status_code == 400, wrong
     assert client.post("/again", json={"method": "fsd"}).status_code == 403
     refused = client.post("/again", json={"method": "split"}, headers=ours)
-    assert refused.status_code == 400 and "there are ar, " in refused.json()["why"]
+    assert refused.status_code == 400 and "choose ar, " in refused.json()["why"]
     assert client.post("/again", json={"method": {}}, headers=ours).status_code == 400
     assert client.get("/again?since=-1").status_code == 400 and client.get("/again").json()["state"] == "none"
     assert (

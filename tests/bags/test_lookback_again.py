@@ -65,7 +65,7 @@ def test_it_is_cancelled_and_what_was_decided_stays(bag):
     again = ReplayRunner(bag, found, Deciders(), stand_in(rows_of(found)[:1], "time.sleep(60)"))
     again.start("fsd")
     until(lambda: again.told()["done"])
-    with pytest.raises(EvaluationError, match="fsd is at work"):
+    with pytest.raises(EvaluationError, match="fsd is running"):
         again.start("sd")
     again.cancel()
     told = ended(again, timeout_s=5)

@@ -50,7 +50,7 @@ from tests.helpers.commands import run_here
         (["bench", "study", "gama"], "study 'gama' is unknown; choose threads, gamma, queues, exits, link"),
         (["bench", "study", "gamma", "--gamma", "3"], "study gamma varies this itself; leave --gamma out"),
         (["bench", "study", "link", "--redraw", "x"], "leave the study out"),
-        (["bench", "study", "link", "--clients", "2"], "study link has nothing to do with --clients"),
+        (["bench", "study", "link", "--clients", "2"], "study link does not use --clients"),
         (["bench", "study", "cost", "--with", "target_price=cheap"], "a price must be IN,OUT"),
         (["bench", "study", "cost", "--with", "target_price=nan,1"], "a price must be IN,OUT"),
         (["bench", "study", "cost", "--with", "tau=0.5"], "tau must be a number, at least 1, got 0.5"),
