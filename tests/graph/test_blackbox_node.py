@@ -159,7 +159,7 @@ def test_buttons_of_any_qos_and_failed_instructions_join_one_file(robot):
         "vlm_nav_node/outcome",
         String(data=json.dumps({"instruction": 3, "code": "ESTOPPED", "message": "x"})),
     )
-    robot.say("vlm_nav_node/outcome", String(data="not JSON"))
+    robot.say("vlm_nav_node/outcome", String(data="no JSON"))
     statuses = robot.graph.probe.open(MotionStatus, f"{robot.namespace}motion_status")
     statuses.publish(b"\0\1\0\0" + b"\xff" * 200)
     robot.say("e_stop_reset", Empty())
@@ -171,7 +171,7 @@ def test_buttons_of_any_qos_and_failed_instructions_join_one_file(robot):
     assert counts["/one/e_stop"] == counts["/one/e_stop_reset"] == counts["/one/robot_state"] == 1
     assert counts["/one/vlm_nav_node/outcome"] == 2
     assert counts["/one/motion_status"] >= 3  # the one that is not a message among them
-    assert "vlm_nav_node/outcome: a message cannot be read: no JSON" in robot.process.text
+    assert "vlm_nav_node/outcome: a message cannot be read: not JSON" in robot.process.text
     assert "/one/motion_status: a message cannot be read: " in robot.process.text
 
 

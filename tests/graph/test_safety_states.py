@@ -188,7 +188,7 @@ def test_a_state_that_cannot_be_read_or_kept_is_an_e_stop(graph, tmp_path, what)
     if what == "broken":
         assert graph.move() > MOVED_M
     else:
-        assert "e-stop again: states cannot be kept" in answer.message
+        assert "e-stop again: the latches cannot be stored" in answer.message
         assert graph.move() < HELD_M
 
 
