@@ -235,7 +235,7 @@ def test_the_targets_own_answers_are_greedy_where_they_should_be(llama) -> None:
     ("content", "said"),
     [
         ('{"text": "good"}\n{"text": \n', "line 2: not JSON"),
-        ('{"text": "good"}\n\n[]\n', "line 3: no object with"),
+        ('{"text": "good"}\n\n[]\n', "line 3: not an object with"),
         ('{"conversations": [{"from": "alien", "value": "x"}]}', "line 1: unknown speaker 'alien'"),
         ('{"conversations": [{"value": "x"}]}', "line 1: a message must be an object"),
         (
@@ -244,7 +244,7 @@ def test_the_targets_own_answers_are_greedy_where_they_should_be(llama) -> None:
         ),
         (json.dumps({"image": 3, "conversations": TALK}), "line 1: images must be file names"),
         ('[\n{"text": "good"},\n{"text": "bad"\n]', "line 4: not JSON"),
-        ('[\n{"text": "good"},\n\n{"words": "bad"}\n]', "line 4: no object with"),
+        ('[\n{"text": "good"},\n\n{"words": "bad"}\n]', "line 4: not an object with"),
         ('[\n{"text": "good"}', "line 2: not JSON"),
         ('{"conversations": []}', "has no conversation"),
         ("", "has no conversation"),
@@ -387,7 +387,7 @@ def test_a_loss_that_is_no_number_stops_and_the_last_good_checkpoint_stays(
     monkeypatch.setattr(task, "batch", poisoned)
     settings = loop_settings(tmp_path / "run", 8)
     with pytest.raises(
-        TrainingError, match=r"the loss of update 5 is NaN or infinite; .*exits.ckpt is kept as it was"
+        TrainingError, match=r"the loss of update 5 is NaN or infinite; .*exits.ckpt is unchanged"
     ):
         run(task, settings)
     kept = read_checkpoint(settings.checkpoint)

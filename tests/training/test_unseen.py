@@ -94,7 +94,7 @@ def test_the_robot_is_sent_to_what_the_draft_never_saw_and_to_what_it_did() -> N
     [
         (("sofa",), (), "no kind is called 'sofa'"),
         ((), ("brown",), "no colour is called 'brown'"),
-        ((), tuple(COLOURS)[2:], "too little is left"),
+        ((), tuple(COLOURS)[2:], "too few pairs are left"),
     ],
 )
 def test_what_cannot_be_left_out_is_refused_in_one_line(kinds, colours, message: str) -> None:
