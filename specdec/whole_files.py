@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -13,15 +14,23 @@ from typing import Any
 import msgspec
 
 
+def check_replaceable(path: str | Path) -> None:
+    """Raise PermissionError if `path` is a device, pipe or socket: renaming a file to it would remove it."""
+    place = Path(path)
+    if place.exists() and not (place.is_file() or place.is_dir()):
+        raise PermissionError(errno.EACCES, "not a regular file, so it is not replaced", str(place))
+
+
 @contextmanager
 def replacing(path: str | Path, *, private: bool = False, fresh: bool = False) -> Iterator[Path]:
     """Yield an empty temporary file beside `path`, and rename it to `path` when the block ends without an error.
 
     After an error `path` is unchanged and the temporary file is gone. After the block, content and name are synced to
     disk. private: only the owner has access. fresh: raise FileExistsError if `path` exists. The folder must exist.
-    Raises OSError.
+    Raises OSError, also if `path` is a device, pipe or socket.
     """
     place = Path(path)
+    check_replaceable(place)
     partial = place.with_name(f".{place.name}.{secrets.token_hex(8)}.part")
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666))
     try:

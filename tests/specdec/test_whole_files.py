@@ -33,3 +33,11 @@ def test_a_private_file_is_its_owners_alone_and_a_fresh_one_replaces_none(tmp_pa
     with pytest.raises(FileExistsError):
         write_whole(file, b"two", private=True, fresh=True)
     assert file.read_bytes() == b"one" and os.listdir(tmp_path) == ["secret.key"]
+
+
+def test_a_pipe_is_not_replaced(tmp_path):
+    """As root, a device could be replaced as well: every later writer to it would fill a file."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PermissionError, match="not a regular file"):
+        write_whole(tmp_path / "pipe", b"new")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
