@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All tests, as `make test` runs them: ruff, then mypy and pytest in two parts.
+"""All tests, as `make test` runs them: ruff, then pytest in two parts, with mypy beside them.
 
-Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run first, a few files at a time. mypy
-and the tests that only compute begin with them, but run only where the first part leaves a core idle, until it has
-ended; then they take all cores. Where the system has no such priority, they begin afterwards. A test can still miss a
-bound in real time because of another file: what failed is run once more at the end, alone; what fails then has
-failed. What is given on the command line goes to both runs of pytest. With `--fast`, as `make check` gives it, tests
-are left out that are marked `graph` or `slow`.
+Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run first, a few files at a time, and no
+test that computes runs beside them; mypy runs only where they leave a core idle. Then the tests that only compute take
+all cores. A test can still miss a bound in real time because of another file: what failed is run once more at the end,
+alone; what fails then has failed. Command-line arguments go to both runs of pytest. `--fast`, which `make check` gives,
+leaves out tests that are marked `graph` or `slow`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-import psutil
 import pytest
 
 FAST = "not graph and not slow and not docker"
@@ -35,16 +33,14 @@ AT_ONCE = 3
 """This many files with bounds in real time run at the same time: each keeps about half a core busy."""
 LONGEST = ("test_drill.py", "test_calibrate.py", "test_bench_run.py", "test_bag_play.py", "test_demo_graph.py")
 """They begin first, so that none of them is waited for alone."""
-BETWEEN_LOOKS_S = 0.5
-"""So often, processes are looked for that tests which only compute have started in sessions of their own."""
 FEW = 10
-"""Of more failures than that, none is put down to what ran beside it."""
+"""If more tests fail, none of the failures is attributed to other files."""
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 @dataclass
 class TestJob:
-    """A program on its way. output: where its output is kept until `wait` shows it; None: shown as it comes."""
+    """A running program. output: where its output is kept until `wait` shows it; None: it is shown as it comes."""
 
     title: str
     process: subprocess.Popen[bytes]
@@ -52,53 +48,26 @@ class TestJob:
     output: IO[bytes] | None = None
 
     def wait(self) -> int:
-        """Wait for its end, show its output, from now on as it comes, and return its exit code."""
-        if self.output is not None:
-            print(f"\n== {self.title}", flush=True)
-            self._show(self.output)
-            self.output.close()
+        """Wait for its end, show its output and return its exit code."""
         code = self.process.wait()
         took = time.monotonic() - self.began
+        if self.output is not None:
+            print(f"\n== {self.title}", flush=True)
+            self.output.seek(0)
+            sys.stdout.buffer.write(self.output.read())
+            self.output.close()
         print(f"== {self.title}: exit code {code} after {took:.0f} s", flush=True)
         return code
 
-    def _show(self, output: IO[bytes]) -> None:
-        shown, ended = 0, False
-        while not ended:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(0.2)
-                ended = True
-            # The process writes at the file's position: this must not move it.
-            while more := os.pread(output.fileno(), 1 << 16, shown):
-                shown += len(more)
-                sys.stdout.buffer.write(more)
-            sys.stdout.buffer.flush()
 
-
-def give_way(pid: int) -> None:
-    """Let a process and all it has started run only where no other process wants the core."""
-    set_priority(pid, os.SCHED_IDLE, 19)
-
-
-def compete(pid: int) -> None:
-    """Let a process and all it has started run as any other again."""
-    set_priority(pid, os.SCHED_OTHER, 0)
-
-
-def set_priority(pid: int, policy: int, nice: int) -> None:
-    """Give a process, its descendants and their sessions a priority. What they start later inherits the policy."""
-    with suppress(psutil.NoSuchProcess):
-        leader = psutil.Process(pid)
-        for process in (leader, *leader.children(recursive=True)):
-            # Some have ended meanwhile; and a system may let only root take back what was given away.
-            with suppress(psutil.Error, OSError):
-                for thread in process.threads():
-                    os.sched_setscheduler(thread.id, policy, os.sched_param(0))
-            # Kernels that share the cores among sessions first let only root write this more than ten times a second.
-            with suppress(OSError):
-                group = Path(f"/proc/{process.pid}/autogroup")
-                if not group.read_text().endswith(f" {nice}\n"):
-                    group.write_text(str(nice))
+def yield_the_cores(pid: int, always: bool) -> None:
+    """Let a session leader run only on idle cores (always), or give it normal priority again."""
+    # Either call fails if the system does not support or allow it, or if the process has ended.
+    with suppress(OSError):
+        # Some kernels first share the cores among sessions.
+        Path(f"/proc/{pid}/autogroup").write_text("19" if always else "0")
+    with suppress(OSError, AttributeError):
+        os.sched_setscheduler(pid, os.SCHED_IDLE if always else os.SCHED_OTHER, os.sched_param(0))
 
 
 def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
@@ -120,10 +89,10 @@ def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
     return TestJob(title, process, began, output)
 
 
-def start_tests(which: str, workers: int, arguments: Sequence[str], quiet: bool = False) -> TestJob:
-    """Start pytest with the tests of these marks. quiet: as in `start`."""
+def start_tests(which: str, workers: int, arguments: Sequence[str]) -> TestJob:
+    """Start pytest with the tests of these marks."""
     words = ["pytest", "-m", which, "-n", str(workers), "--dist", "loadfile", *arguments]
-    return start(f"pytest: {which}", words, quiet)
+    return start(f"pytest: {which}", words)
 
 
 def ask_again_alone(which: str, cache: Path, arguments: Sequence[str]) -> int:
@@ -175,25 +144,14 @@ def main(arguments: Sequence[str]) -> int:
         caches = [Path(failures.name, name) for name in ("front", "computing")]
         parts = [[*rest, *part, "-o", f"cache_dir={cache}"] for part, cache in zip((only, others), caches, strict=True)]
         again = [partial(ask_again_alone, *part) for part in zip(marks, caches, parts, strict=True)]
-        in_front = partial(start_tests, marks[0], AT_ONCE, parts[0])
-        computing = [
-            partial(start, "mypy", ["mypy"], quiet=True),
-            partial(start_tests, marks[1], cores, parts[1], quiet=True),
-        ]
-        if hasattr(os, "SCHED_IDLE"):
-            jobs = [begin() for begin in computing]
-            first = in_front()
-            while first.process.poll() is None:
-                for job in jobs:
-                    give_way(job.process.pid)
-                time.sleep(BETWEEN_LOOKS_S)
-            tested = [first.wait()]
-            for job in jobs:
-                compete(job.process.pid)
-        else:
-            tested = [in_front().wait()]
-            jobs = [begin() for begin in computing]
-        tested.append(jobs[1].wait())
+        # Collecting leaves the tests on the disk as pytest rewrites them: else each process below rewrites them all.
+        jobs = [start(*job, quiet=True) for job in (("mypy", ["mypy"]), ("", ["pytest", "--collect-only", *rest]))]
+        for job in jobs:
+            yield_the_cores(job.process.pid, True)
+        tested = [start_tests(marks[0], AT_ONCE, parts[0]).wait()]
+        for job in jobs:
+            yield_the_cores(job.process.pid, False)
+        tested.append(start_tests(marks[1], cores, parts[1]).wait())
     failed |= bool(jobs[0].wait())
     nothing = int(pytest.ExitCode.NO_TESTS_COLLECTED)
     for part, ask in enumerate(again):

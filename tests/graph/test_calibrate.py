@@ -157,7 +157,7 @@ def test_a_stop_and_a_strangers_velocities_end_it(graph, stands_by):
         (
             "driven",
             lambda: say("/driven/cmd_vel", Twist()),
-            "/probe sends velocities on /driven/cmd_vel, too",
+            "/probe also sends velocities on /driven/cmd_vel",
         ),
     ):
         process, file = runs[name]

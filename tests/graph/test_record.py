@@ -95,11 +95,11 @@ def test_named_topics_only_and_a_set_time(graph, tmp_path):
     publish(graph, "odom", Odometry())
     assert recorder.popen.wait(20) == 0
     assert [(topic.name, topic.count) for topic in open_bag(out).topics] == [("/camera/raw", 1)]
-    assert "never seen: /never" in recorder.text
+    assert "never appeared: /never" in recorder.text
 
 
 def test_nothing_heard_writes_no_file(graph, tmp_path):
     recorder = start(graph, tmp_path / "x.mcap", "/nobody", "--duration", "1")
     assert recorder.popen.wait(20) == 1
     assert not list(tmp_path.iterdir())
-    assert "nothing was heard: /nobody did not appear; no file was written" in recorder.text
+    assert "no message was received: /nobody did not appear; no file was written" in recorder.text
