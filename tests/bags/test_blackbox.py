@@ -120,7 +120,7 @@ def test_a_depth_topic_is_not_taken_for_the_camera(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["/nowhere"], "no folder /nowhere; give the parameter folder of blackbox_node"),
+        (["/nowhere"], "no folder /nowhere; give the value of blackbox_node's parameter folder"),
         (["--show", "/nowhere.mcap"], "no file /nowhere.mcap"),
         (["--show", __file__], "is neither .mcap nor .db3"),
     ],

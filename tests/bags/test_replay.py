@@ -95,7 +95,7 @@ def test_labels_and_an_earlier_run_beside_it(monkeypatch, capsys, recorded, veri
     (pair,) = results.comparison.pairs
     assert (pair.method, pair.earlier_method) == ("sd", "fsd")
     assert pair.frames >= 20 and pair.same_tokens == pair.frames == pair.same_action
-    assert f"{pair.frames} of {pair.frames} actions the same" in said
+    assert f"{pair.frames} of {pair.frames} actions agree" in said
 
 
 def test_raw_frames_at_the_bags_speed_with_an_instruction_given(monkeypatch, capsys, verifier, tmp_path):

@@ -145,7 +145,7 @@ def test_a_name_that_could_leave_the_folder_is_refused(keys: Keys, name: str) ->
         (lambda file: (file.unlink(), file.mkdir(0o700)), "cannot read key file"),
         (
             lambda file: file.write_text(file.read_text().replace(read_key(file).public, new_pair()[0])),
-            "do not belong together",
+            "do not match",
         ),
     ],
 )

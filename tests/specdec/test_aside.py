@@ -82,7 +82,7 @@ def test_drafts_up_to_a_round_are_seen_as_one_and_stay_on_their_way() -> None:
 
 @pytest.mark.parametrize("name", ["dssd+overlap:hinted-stream", "specedge+overlap:hinted-stream"])
 def test_it_goes_with_chains_and_ids_only(name: str) -> None:
-    with pytest.raises(OptionsError, match=r"ids only|leaves whole"):
+    with pytest.raises(OptionsError, match=r"ids only|sent whole"):
         get_method(name)
     method = get_method("sd+overlap:hinted-stream")
     assert method.hints > 0 and method.ahead and method.in_flight > 1

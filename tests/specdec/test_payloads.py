@@ -304,7 +304,7 @@ class TestRefusals:
         )
         verdict = verifier.verify_sampled(Draft(1, (unlikely,)), torch.tensor([1.0]), None)
         assert verdict.token is None and verdict.row is not None
-        with pytest.raises(ProtocolError, match="owed"):
+        with pytest.raises(ProtocolError, match="must be sent after a rejection"):
             verifier.verify_sampled(Draft(2, ()), torch.empty(0), None)
         with pytest.raises(ProtocolError, match="impossible id or position"):
             verifier.verify_sampled(Draft(3, ()), torch.empty(0), 7)

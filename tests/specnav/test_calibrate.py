@@ -134,7 +134,7 @@ def test_a_base_that_cannot_be_measured_ends_it_with_one_line_and_stands(traits,
     ("fault", "said"),
     [
         (OdometryFault.STOPPED, "odometry is 0.5"),
-        (OdometryFault.NAN, "not a number"),
+        (OdometryFault.NAN, "NaN or infinity"),
         (OdometryFault.JUMPING, "jumped by 2"),
         (OdometryFault.STUCK_STAMPS, "stamps do not advance"),
         (OdometryFault.FOREIGN, "two sources"),
@@ -203,7 +203,7 @@ def test_a_search_forward_commands_no_more_than_there_is_room():
 def test_too_little_room_is_said_before_anything_goes_forward():
     world = SimulatedBase(base(delay_s=0.3))
     course = calibrate(world, CalibrateConfig(room_m=0.5, repetitions=1))
-    assert "0.5 m of room are too little for 0.3 m/s" in course.fault and "--room" in course.fault
+    assert "0.5 m of room is too little for 0.3 m/s" in course.fault and "--room" in course.fault
     assert abs(world.base.pose.x) < 0.01
     assert "too little" in calibrate(SimulatedBase(base()), CalibrateConfig(room_m=0.3)).fault
 
@@ -317,7 +317,7 @@ def test_the_table_tells_before_and_after():
     table = table_of(calibration(findings(), 0.3, "epsilon"), {"max_linear": 0.4})
     cells = [list(column.cells) for column in table.columns]
     row = cells[0].index("actuation_delay_s")
-    assert (cells[1][row], cells[2][row]) == ("0.0", "0.31") and "0.4 m/s it goes 12 cm" in cells[4][row]
+    assert (cells[1][row], cells[2][row]) == ("0.0", "0.31") and "0.4 m/s it moves 12 cm" in cells[4][row]
 
 
 def answers(text):

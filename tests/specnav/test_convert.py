@@ -261,7 +261,7 @@ def with_matrix(change: Callable[[torch.Tensor], torch.Tensor | None]) -> Callab
 
 
 BROKEN = {
-    "is of type 'gpt2', which is not converted": lambda folder: edited(
+    "is of type 'gpt2', which cannot be converted": lambda folder: edited(
         folder, "config.json", model_type="gpt2"
     ),
     "is quantised already": lambda folder: edited(
@@ -274,7 +274,7 @@ BROKEN = {
     "cannot be read (": lambda folder: (folder / "model.safetensors").write_bytes(b"12345678"),
     "has no config.json": lambda folder: (folder / "config.json").unlink(),
     "has no usable tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
-    "ropes of type 'dynamic'": lambda folder: edited(
+    "RoPE of type 'dynamic'": lambda folder: edited(
         folder, "config.json", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     ),
 }
@@ -305,7 +305,7 @@ def test_biases_go_along_with_their_rows(copy: Path, tmp_path: Path) -> None:
 
 def test_biases_are_refused_where_llama_cpp_reads_none(folders: dict[str, Path], tmp_path: Path) -> None:
     other = with_biases(Path(shutil.copytree(folders["qwen3"], tmp_path / "qwen3")))
-    with pytest.raises(UsageError, match=r"which llama\.cpp's qwen3 has not"):
+    with pytest.raises(UsageError, match=r"which llama\.cpp's qwen3 lacks"):
         run_convert(ConvertConfig(other, "f32", tmp_path / "other.gguf"))
 
 
@@ -324,7 +324,7 @@ def test_stretched_ropes_stay_stretched(rope: dict[str, Any], copy: Path, tmp_pa
 
 
 def test_qwen3_vl_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'qwen3_vl', which is not converted"):
+    with pytest.raises(UsageError, match="'qwen3_vl', which cannot be converted"):
         run_convert(ConvertConfig(folders["qwen3_vl"], "q8_0", tmp_path / "m.gguf"))
 
 

@@ -44,7 +44,7 @@ def test_forwards_are_timed_by_their_rows_and_leave_nothing_behind() -> None:
 def test_a_draft_whose_context_is_too_short_for_the_rows_is_told() -> None:
     model = load_model(tiny.built_pairs() / "text-draft")
     assert measure(model, "draft", 0.0, (500,), 0.0, Clock()).context == 10
-    with pytest.raises(UsageError, match="takes 512 tokens: give fewer --rows"):
+    with pytest.raises(UsageError, match="has a context of 512 tokens: give fewer --rows"):
         measure(model, "draft", 0.0, (1, 512), 0.0, Clock())
 
 

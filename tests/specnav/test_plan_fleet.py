@@ -59,7 +59,7 @@ def test_json_is_only_json(tmp_path: Path) -> None:
         (("--gpu", "a100", "--link", "lte=much"), "the share must be a number"),
         (("--gpu", "a100", "--methods", "ar,best"), "must be one of ar, cloud-sd, sd, fsd, specedge, auto, got 'best'"),
         (("--gpu", "a100", "--methods", "dssd"), "specedge, auto, got 'dssd'"),
-        (("--gpu", "a100", "--methods", ","), "--methods is empty"),
+        (("--gpu", "a100", "--methods", ","), "names nothing"),
         (("--gpu", "a100", "--p95-ms", "50", "--robots", "3"), "out of reach"),
         (("--gpu", "a100", "--p95-ms", "50", "--p95-token-ms", "5"), "give one of them"),
         (("--gpu", "a100", "--rtts", "near"), "like 0,40,80, or none, got 'near'"),
