@@ -20,6 +20,7 @@ from rosbags.rosbag2 import StoragePlugin, Writer, WriterError
 from rosbags.rosbag2.enums import CompressionFormat, CompressionMode
 from rosbags.rosbag2.storage_mcap import McapWriter
 
+from specdec.whole_files import check_replaceable
 from specnav.bags.qos import latched_profile
 from specnav.bags.types import Types
 from specnav.results.errors import EvaluationError
@@ -124,6 +125,10 @@ def check_name(path: Path, replace: bool = False) -> None:
         raise EvaluationError(f"{path} does not end in .mcap; give a name like walk.mcap")
     if path.exists() and not replace:
         raise EvaluationError(f"{path} exists already; give another name, or --force to replace it")
+    try:
+        check_replaceable(path)
+    except PermissionError as error:
+        raise EvaluationError(f"{path} is {error.strerror}; give another name") from error
 
 
 def _free_name(path: Path) -> Path:

@@ -20,6 +20,7 @@ from specnav.published.pairs import pair_named
 
 QUESTIONS = CONFIG / "questions" / "short.jsonl"
 PACING = "MS[:ROWS,...]"
+LEAST_TIME_SCALE = 0.01
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class BenchConfig:
         "(tau:2.92@5), or until a draft token is accepted with probability A (alpha:0.8).",
         metavar="tau:T@N|alpha:A",
     )
-    time_scale: float = setting(1.0, "Multiplies every time of an operating point.", 0.01, 10)
+    time_scale: float = setting(1.0, "Multiplies every time of an operating point.", LEAST_TIME_SCALE, 10)
     point: str = setting(
         "", "Operating point of a paper (config/points) or a file; other options override it."
     )

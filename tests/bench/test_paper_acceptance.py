@@ -207,6 +207,12 @@ class TestDamagedRuns:
         assert "foreign is left out" in page and 'href="made-up/report.html"' in page
         assert 'href="foreign/report.html"' not in page
 
+    @pytest.mark.parametrize("scale", [0, -1.0, "fast"])
+    def test_whose_times_cannot_be_scaled_back_are_left_out(self, run, tmp_path, scale):
+        foreign = msgspec.structs.replace(run.results, config={**run.results.config, "time_scale": scale})
+        page, (line,) = self.page_with(tmp_path, msgspec.json.encode(foreign))
+        assert line.startswith("foreign is left out: setting time_scale") and 'href="foreign/report.html"' not in page
+
     def test_of_which_none_can_be_read_make_no_page(self, run, tmp_path):
         (tmp_path / "all" / "made-up" / "results.json").write_text("[]")
         with pytest.raises(EvaluationError, match="no run of an operating point that can be read"):

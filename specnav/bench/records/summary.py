@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,7 +14,8 @@ from specnav.bench.data.names import is_lossy
 from specnav.bench.data.points import PaperFigure
 from specnav.bench.records.bench import AnswerRecord, BenchRow, Flip
 from specnav.bench.records.floor import busy_ms
-from specnav.results.demo import mean, percentile
+from specnav.bench.settings import LEAST_TIME_SCALE
+from specnav.results.demo import Setting, mean, number_of, percentile
 
 REFERENCE = "ar"
 
@@ -145,6 +146,11 @@ def ours_for(figure: PaperFigure, rows: Sequence[BenchRow], time_scale: float = 
     if other is None or not row.tokens_per_s or not other.tokens_per_s:
         return None
     return row.tokens_per_s / other.tokens_per_s
+
+
+def time_scale_of(config: Mapping[str, Setting]) -> float:
+    """The factor on every time of a run. Raises EvaluationError for a value that no run can have."""
+    return number_of(config, "time_scale", 1.0, LEAST_TIME_SCALE)
 
 
 def unscaled(value: float | None, quantity: str, time_scale: float) -> float | None:

@@ -16,7 +16,7 @@ from specnav.bench.data.points import PaperFigure
 from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_bench
 from specnav.bench.records.journal import load_answers
 from specnav.bench.records.predicted import predictions_of
-from specnav.bench.records.summary import common_answers, ours_for
+from specnav.bench.records.summary import common_answers, ours_for, time_scale_of
 from specnav.bench.report.promises import promises_chart, promises_of
 from specnav.bench.report.studies import view_chart
 from specnav.report.charts import HALF, RowChart, RowSeries, share_bars, timeline
@@ -128,7 +128,7 @@ def headline(results: BenchResults) -> list[Figure]:
 
 def beside_the_paper(results: BenchResults) -> list[tuple[PaperFigure, str, int, float | None]]:
     """The paper's figures in the file's order: (figure, quantity in words, digits to show, this run's value)."""
-    scale = number_of(results.config, "time_scale", 1.0)
+    scale = time_scale_of(results.config)
     return [
         (
             figure,

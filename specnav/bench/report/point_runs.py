@@ -28,7 +28,7 @@ from specnav.bench.records.predicted import (
     formula_of,
     predictions_of,
 )
-from specnav.bench.records.summary import common_answers, ours_for, unscaled
+from specnav.bench.records.summary import common_answers, ours_for, time_scale_of, unscaled
 from specnav.bench.studies.figures import system_of
 from specnav.results.demo import RESULTS_FILE, number_of
 from specnav.results.errors import EvaluationError
@@ -101,7 +101,7 @@ def load_points(folder: Path, warn: Callable[[str], None]) -> list[PointRun]:
         try:
             results = load_bench(place)
             answers = common_answers(load_answers(place), [row.method for row in results.rows])
-            scale = number_of(results.config, "time_scale", 1.0)
+            scale = time_scale_of(results.config)
             number_of(results.config, "temperature")
         except EvaluationError as error:
             warn(f"{place.name} is left out: {error}")
