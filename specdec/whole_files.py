@@ -15,9 +15,12 @@ import msgspec
 
 
 def check_replaceable(path: str | Path) -> None:
-    """Raise PermissionError if `path` is a device, pipe or socket: renaming a file to it would remove it."""
+    """Raise PermissionError unless `path` is a regular file or free.
+
+    Renaming a file to a device, pipe or socket would remove it; renaming to a folder fails, when all work is done.
+    """
     place = Path(path)
-    if place.exists() and not (place.is_file() or place.is_dir()):
+    if place.exists() and not place.is_file():
         raise PermissionError(errno.EACCES, "not a regular file, so it is not replaced", str(place))
 
 
@@ -27,7 +30,7 @@ def replacing(path: str | Path, *, private: bool = False, fresh: bool = False) -
 
     After an error `path` is unchanged and the temporary file is gone. After the block, content and name are synced to
     disk. private: only the owner has access. fresh: raise FileExistsError if `path` exists. The folder must exist.
-    Raises OSError, also if `path` is a device, pipe or socket.
+    Raises OSError, also if `path` is a folder, device, pipe or socket.
     """
     place = Path(path)
     check_replaceable(place)

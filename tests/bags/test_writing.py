@@ -63,11 +63,12 @@ def test_a_file_that_is_there_is_replaced_only_when_told_so(tmp_path):
     assert said(path) == ["go 0"]
 
 
-def test_a_pipe_is_not_replaced_even_when_told_so(tmp_path):
-    os.mkfifo(tmp_path / "walk.mcap")
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_only_a_file_is_replaced_even_when_told_so(tmp_path, make):
+    make(tmp_path / "walk.mcap")
     with pytest.raises(EvaluationError, match="not a regular file, so it is not replaced; give another name"):
         record(tmp_path / "walk.mcap", replace=True)
-    assert (tmp_path / "walk.mcap").is_fifo() and os.listdir(tmp_path) == ["walk.mcap"]
+    assert not (tmp_path / "walk.mcap").is_file() and os.listdir(tmp_path) == ["walk.mcap"]
 
 
 @pytest.mark.parametrize("name", ["walk.bag", "walk"])

@@ -35,9 +35,10 @@ def test_a_private_file_is_its_owners_alone_and_a_fresh_one_replaces_none(tmp_pa
     assert file.read_bytes() == b"one" and os.listdir(tmp_path) == ["secret.key"]
 
 
-def test_a_pipe_is_not_replaced(tmp_path):
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_only_a_file_is_replaced_and_nothing_is_done_before(tmp_path, make):
     """As root, a device could be replaced as well: every later writer to it would fill a file."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(PermissionError, match="not a regular file"):
-        write_whole(tmp_path / "pipe", b"new")
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
+    make(tmp_path / "there")
+    with pytest.raises(PermissionError, match="not a regular file"), replacing(tmp_path / "there"):
+        pytest.fail("the block has begun")
+    assert not (tmp_path / "there").is_file() and os.listdir(tmp_path) == ["there"]
