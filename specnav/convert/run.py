@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specdec.settings import REQUIRED, setting
-from specdec.whole_files import replacing
+from specdec.whole_files import check_replaceable, replacing
 from specnav.errors import UsageError
 from specnav.terminal import plain_table, progress_bar, say
 
@@ -44,10 +44,11 @@ def run_convert(config: ConvertConfig) -> int:
     if not config.folder.is_dir():
         raise UsageError(f"model folder {config.folder} does not exist: give a Hugging Face folder")
     out = config.out or config.folder / f"{config.folder.resolve().name}-{kind.name}.gguf"
-    if out.suffix != ".gguf" or out.is_dir():
+    if out.suffix != ".gguf":
         raise UsageError(f"{out} is not the name of a GGUF file: end it with .gguf")
     if not out.parent.is_dir():
         raise UsageError(f"folder {out.parent} does not exist: make it first")
+    check_replaceable(out)
     console = Console(stderr=True)
     contents = _plan(config.folder, out, kind)
     for content in contents.values():
