@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts that store only their own layers: embeddings, LM head and tokenizer are read from the target's folder whenever
-the draft is loaded.
+"""Drafts that store only layers of their own: embeddings, LM head, tokenizer and layers that are the target's are read
+from its folder whenever the draft is loaded.
 
 A small draft consists mostly of embeddings: for three layers with SmolLM2's embeddings, 57 of 78 MB. The folder of such
 a draft lacks these tensors and has a FILE with the target's name and the digests of the shared tensors. Loading accepts
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,16 +27,25 @@ from specdec.downloads import models_folder
 from specdec.errors import DECODE_ERRORS, ModelError, first_line
 
 FILE = "shared.json"
+_LAYER = re.compile(r"\.layers\.(\d+)\.")
 _INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
-class SharedMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SharedMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The content of FILE. target: a name in `models_folder`, a folder (relative to the draft's parent folder), or a
-    hub id. sha256: digest of each shared tensor by name (see `digest`).
+    hub id. sha256: digest of each shared tensor (see `digest`) by its name in the draft. layers: the target's number of
+    each of the draft's layers, if they differ.
     """
 
     target: str
     sha256: dict[str, str]
+    layers: tuple[int, ...] = ()
+
+    def name_in_target(self, name: str) -> str:
+        """The target's name of a tensor of the draft. Raises IndexError for a layer that `layers` does not have."""
+        if not self.layers:
+            return name
+        return _LAYER.sub(lambda found: f".layers.{self.layers[int(found[1])]}.", name, count=1)
 
 
 @dataclass(frozen=True)
@@ -47,13 +57,19 @@ class Shared:
     about: SharedMetadata
 
     @cached_property
-    def files(self) -> dict[str, Path]:
-        """The target's file for each shared tensor, by name. Raises ModelError unless all digests match."""
-        found = {name: self.target / _file_of(self.target, name) for name in self.about.sha256}
-        for name, file in found.items():
-            if digest(_read(file, name)) != self.about.sha256[name]:
+    def files(self) -> dict[str, tuple[Path, str]]:
+        """The target's file and name for each shared tensor. Raises ModelError unless all digests match."""
+        try:
+            names = {name: self.about.name_in_target(name) for name in self.about.sha256}
+        except IndexError as error:
+            raise ModelError(
+                f"{self.folder / FILE} names fewer layers than it shares: copy the folder again"
+            ) from error
+        found = {name: (self.target / _file_of(self.target, there), there) for name, there in names.items()}
+        for name, (file, there) in found.items():
+            if digest(_read(file, there)) != self.about.sha256[name]:
                 raise ModelError(
-                    f"{self.folder} was made for another target than {self.target}: its {name} differs; "
+                    f"{self.folder} was made for another target than {self.target}: its {there} differs; "
                     f"give the target it was made for ({self.about.target}), or train a draft for this one"
                 )
         return found
@@ -68,7 +84,7 @@ class Shared:
 
     def tensors(self) -> dict[str, Tensor]:
         """The shared tensors as the target stores them. Raises ModelError."""
-        return {name: _read(file, name) for name, file in self.files.items()}
+        return {name: _read(file, there) for name, (file, there) in self.files.items()}
 
 
 def shared_of(folder: str | Path) -> Shared | None:
@@ -101,18 +117,27 @@ def tokenizer_folder(name: str | Path) -> str:
     return str(name) if shared is None else str(shared.target)
 
 
-def share(folder: Path, target: str, names: Iterable[str]) -> None:
+def share(folder: Path, target: str, names: Iterable[str], layers: Sequence[int] = ()) -> None:
     """Write FILE into the folder of a draft that lacks the tensors `names` because it shares them.
 
-    target: the target's folder or hub id. Raises ModelError if the target lacks one of the tensors.
+    Args:
+        folder: The draft's folder.
+        target: The target's folder or hub id.
+        names: Names of the shared tensors in the draft.
+        layers: The target's number of each of the draft's layers; empty: the same numbers.
+
+    Raises:
+        ModelError: The target lacks one of the tensors.
     """
     place = _hub_folder(target) or Path(target)
-    sha256 = {name: digest(_read(place / _file_of(place, name), name)) for name in sorted(names)}
+    metadata = SharedMetadata(target, {}, () if list(layers) == list(range(len(layers))) else tuple(layers))
+    for name in sorted(names):
+        there = metadata.name_in_target(name)
+        metadata.sha256[name] = digest(_read(place / _file_of(place, there), there))
     cached = Path(target).resolve().parent == models_folder().resolve()
     told = Path(target).name if cached else str(Path(target).resolve()) if Path(target).is_dir() else target
-    (folder / FILE).write_bytes(
-        msgspec.json.format(msgspec.json.encode(SharedMetadata(told, sha256))) + b"\n"
-    )
+    metadata = msgspec.structs.replace(metadata, target=told)
+    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(metadata)) + b"\n")
 
 
 def digest(tensor: Tensor) -> str:

@@ -43,10 +43,10 @@ class Source:
                 self._files[name_today(name)] = path, name
                 self._shapes[name_today(name)] = shape
         shared = shared_of(folder)
-        for name, path in () if shared is None else shared.files.items():
-            self._files[name] = path, name
+        for name, (path, there) in () if shared is None else shared.files.items():
+            self._files[name] = path, there
             with _opened(path) as file:
-                self._shapes[name] = tuple(file.get_slice(name).get_shape())
+                self._shapes[name] = tuple(file.get_slice(there).get_shape())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)

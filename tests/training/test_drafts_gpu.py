@@ -162,12 +162,19 @@ def task(model_root: Path, tmp_path: Path) -> GpuDistilTask:
     return GpuDistilTask(distil_spec(tmp_path, model_root / "text-target", start, 0.0, 0.0, 0.0), "cpu")
 
 
-def _start(model_root: Path, tmp_path: Path) -> Path:
+def _start(model_root: Path, tmp_path: Path, layers: str = "0,2") -> Path:
     from specdec.models import load_model
     from specnav.recipes.drafts.start import start_folder
 
     target = load_model(model_root / "text-target")
-    return Path(start_folder("layers:0,2", target, tmp_path, share=True, share_first=1))
+    return Path(start_folder(f"layers:{layers}", target, tmp_path, share=True, learn="2"))
+
+
+def test_only_the_targets_first_layers_give_kept_states(model_root: Path, tmp_path: Path) -> None:
+    """A draft that begins with the target's second layer has other states behind it than the target."""
+    start = str(_start(model_root, tmp_path, "1,2"))
+    task = GpuDistilTask(distil_spec(tmp_path, model_root / "text-target", start, 0.0, 0.0, 0.0), "cpu")
+    assert task.frozen == 0
 
 
 def test_the_loss_of_kept_states_is_that_of_both_whole_models(task: GpuDistilTask) -> None:
@@ -264,7 +271,7 @@ def test_a_whole_run_with_the_paths_of_a_gpu_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setattr("specnav.recipes.drafts.train.on_gpu", lambda: True)
     config = little(
-        model_root, tmp_path, draft="layers:0,2", share=True, share_first=1, on_policy=0.0, reverse=0.0, steps=3
+        model_root, tmp_path, draft="layers:0,2", share=True, learn="2", on_policy=0.0, reverse=0.0, steps=3
     )
     result = train_draft(config)
     assert not list(config.run.glob("lessons*"))  # nothing is listed on the host

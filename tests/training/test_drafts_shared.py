@@ -55,33 +55,37 @@ def test_only_the_layers_are_trained_and_stored(model_root: Path, tmp_path: Path
     assert again.after == result.after
 
 
-def test_first_layers_may_stay_the_targets(model_root: Path, tmp_path: Path) -> None:
-    config = little(model_root, tmp_path, draft="layers:0,2", share=True, share_first=1, on_policy=0.0)
+@pytest.mark.parametrize(("learn", "own"), [("2", 1), ("0", 0)])
+def test_other_layers_stay_the_targets(model_root: Path, tmp_path: Path, learn: str, own: int) -> None:
+    """The draft's layer 1 is the target's layer 2: whether it learns or is shared, that is where it comes from."""
+    config = little(model_root, tmp_path, draft="layers:0,2", share=True, learn=learn, on_policy=0.0)
     folder = train_draft(config).folder
     with safe_open(folder / "model.safetensors", framework="pt") as file:
         stored = set(file.keys())
-    assert stored and not any(name.startswith("model.layers.0.") for name in stored)
+    layer = f"model.layers.{own}."
+    assert f"{layer}mlp.down_proj.weight" in stored and all(name.startswith((layer, "model.norm")) for name in stored)
     draft, target = (load_model(path).network.state_dict() for path in (folder, model_root / "text-target"))
+    there = {name: name.replace("layers.1.", "layers.2.") for name in draft}
     shared = {name for name in draft if name not in stored}
-    assert shared > ENDS and all(torch.equal(draft[name], target[name]) for name in shared)
-    name = "model.layers.1.mlp.down_proj.weight"
-    assert not torch.equal(draft[name], target["model.layers.2.mlp.down_proj.weight"])
+    assert shared > ENDS and all(torch.equal(draft[name], target[there[name]]) for name in shared)
+    assert not torch.equal(draft[f"{layer}mlp.down_proj.weight"], target[there[f"{layer}mlp.down_proj.weight"]])
 
 
 def test_a_draft_that_shares_can_be_trained_further(model_root: Path, tmp_path: Path) -> None:
-    first = train_draft(little(model_root, tmp_path, share=True)).folder
+    first = train_draft(little(model_root, tmp_path, draft="layers:0,2", share=True, learn="0")).folder
     config = little(
         model_root, tmp_path, draft=str(first), out=tmp_path / "second", run=tmp_path / "more", share=True
     )
     second = train_draft(config).folder
-    assert shared_of(second) is not None and not (second / "tokenizer.json").exists()
+    assert shared_of(second).about == shared_of(first).about  # type: ignore[union-attr]
+    assert not (second / "tokenizer.json").exists()
 
 
 def test_a_draft_that_shares_learns_what_a_fine_tuned_target_says_and_shares_on_with_the_old_one(
     model_root: Path, tmp_path: Path
 ) -> None:
     """The low-rank term is in a layer that the draft shares: it must not come into it."""
-    config = little(model_root, tmp_path, draft="layers:0,2", share=True, share_first=1, on_policy=0.0)
+    config = little(model_root, tmp_path, draft="layers:0,2", share=True, learn="2", on_policy=0.0)
     first = train_draft(config).folder
     other = DraftNetwork(str(tuned(model_root / "text-target", tmp_path / "tuned")))
     said = other.answer(question_prompts(other.loaded, WORDS, "words"), 12)
@@ -112,9 +116,10 @@ def test_a_draft_that_shares_learns_what_a_fine_tuned_target_says_and_shares_on_
         ({"target": "", "draft": "text-draft", "connect": "tcp://127.0.0.1:1"}, "give --target"),
         ({"tokens": -1}, "tokens must be a whole number, at least 0"),
         ({"tokens": 2}, "larger --tokens"),
-        ({"share_first": 1}, "has more"),
-        ({"share_first": 1, "draft": "layers:1,2"}, "begins with them"),
-        ({"share_first": -1}, "share_first must be a whole number, at least 0"),
+        ({"draft": "layers:1,2", "learn": "0"}, "only layers that the draft has"),
+        ({"draft": "layers:0-2", "learn": "2-1"}, "learn '2-1': give layers of the target in rising order"),
+        ({"draft": "layers:0-99"}, "draft 'layers:0-99': give layers"),
+        ({"draft": "layers:0-²"}, "rising order"),
     ],
 )
 def test_sharing_that_cannot_work_is_told_in_one_line(

@@ -263,13 +263,16 @@ class GpuDistilTask:
         return {"tau": figures.tau, "agreement": figures.agreement}
 
     def _frozen_layers(self) -> int:
-        """Number of first layers that are the target's and not trained; 0 if the embeddings are trained."""
+        """Number of first layers that are the target's first and not trained; 0 if the embeddings are trained."""
         decoder = self.model.get_decoder()
         shared = self.draft.shared
         if shared is None or any(weight.requires_grad for weight in decoder.embed_tokens.parameters()):
             return 0
-        learnt = [any(weight.requires_grad for weight in layer.parameters()) for layer in decoder.layers]
-        return learnt.index(True) if True in learnt else 0
+        origins = shared.about.layers or range(len(decoder.layers))
+        for place, (layer, origin) in enumerate(zip(decoder.layers, origins, strict=True)):
+            if place != origin or any(weight.requires_grad for weight in layer.parameters()):
+                return place
+        return 0
 
     def _rows_that_fit(self, device: str) -> int:
         if device != "cuda":

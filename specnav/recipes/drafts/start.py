@@ -7,6 +7,7 @@ DistilBERT, arXiv 1910.01108), and has the target's vocabulary by construction.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,45 +25,54 @@ from specnav.recipes.folders import appearing_at_once
 LAYERS = "layers:"
 SHARED_DTYPE = torch.bfloat16
 """Number type of a sharing draft's layers; a target converted from GGUF is in float32, which would double the size."""
+_LAYERS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
-def start_folder(draft: str, target: LoadedModel, run: Path, share: bool = False, share_first: int = 0) -> str:
+def start_folder(draft: str, target: LoadedModel, run: Path, share: bool = False, learn: str = "") -> str:
     """The folder or id to start from; for `layers:0,7`, a draft is made in the run folder first.
 
-    share: make a draft that stores neither embeddings and head (specdec.models.shared) nor its first `share_first`
-    layers. Raises TrainingError.
+    Args:
+        draft: A folder, a hub id, or layers of the target.
+        target: The model that the draft learns from.
+        run: The run folder.
+        share: Make a draft that does not store embeddings and head (specdec.models.shared).
+        learn: The only layers of a sharing draft that learn and are stored, by their numbers in the target; empty: all.
+
+    Raises:
+        TrainingError: These cannot be combined, or the target has no such layers.
     """
     if not draft.startswith(LAYERS):
         if share and shared_of(draft) is None:
             raise TrainingError(f"draft {draft} stores its own embeddings: share those of a target with layers:0,7")
         return draft
-    picked = _layers(draft, target)
-    if picked[:share_first] != list(range(share_first)) or share_first >= len(picked):
-        raise TrainingError(
-            f"the first {share_first} layers can be shared only if the draft begins with them and has more: "
-            f"give layers:{','.join(map(str, range(share_first)))},... and --share-first {share_first}"
-        )
+    picked = _layers(draft.removeprefix(LAYERS), f"draft {draft!r}", target)
+    own = _layers(learn, f"learn {learn!r}", target) if learn else picked
+    if not set(own) <= set(picked):
+        raise TrainingError(f"learn {learn!r}: only layers that the draft has can learn, and it is {draft}")
     folder = run / "start"
     if not folder.is_dir():
-        _make(target, picked, folder, share, share_first)
+        _make(target, picked, folder, share, own)
     return str(folder)
 
 
-def _layers(draft: str, target: LoadedModel) -> list[int]:
+def _layers(numbers: str, setting: str, target: LoadedModel) -> list[int]:
+    """Layer numbers from text like `0-12,19`. Raises TrainingError."""
     count = target.runner.layer_count
-    try:
-        picked = [int(part) for part in draft.removeprefix(LAYERS).split(",")]
-    except ValueError:
-        picked = []
-    if not picked or picked != sorted(set(picked)) or picked[0] < 0 or picked[-1] >= count:
-        raise TrainingError(
-            f"draft {draft!r}: give layers of the target in rising order, 0 to {count - 1}, like layers:0,{count - 1}"
-        )
+    picked: list[int] = []
+    for part in numbers.split(","):
+        bounds = _LAYERS.fullmatch(part.strip())
+        first, last = (int(bounds[1]), int(bounds[2] or bounds[1])) if bounds else (-1, -1)
+        if not max(picked, default=-1) < first <= last < count:
+            raise TrainingError(
+                f"{setting}: give layers of the target in rising order, 0 to {count - 1}, like {LAYERS}0-2,{count - 1}"
+            )
+        picked += range(first, last + 1)
     return picked
 
 
-def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool, share_first: int) -> None:
+def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool, own: Sequence[int]) -> None:
+    """Save the draft of the layers `picked`, of which a sharing draft stores the layers `own`."""
     import copy
 
     from torch import nn
@@ -86,23 +96,26 @@ def _make(target: LoadedModel, picked: Sequence[int], folder: Path, share: bool,
         raise TrainingError(f"{target.path} takes pictures: only drafts of text models share their target's embeddings")
     with appearing_at_once(folder) as building:
         if share:
-            save_sharing(module, building, target.path, _names_in_target(module, share_first))
+            shared = [place for place, number in enumerate(picked) if number not in own]
+            save_sharing(module, building, target.path, _shared_names(module, shared), picked)
         else:
             module.to(kept_dtype(target.path)).save_pretrained(building)
             add_companions(target.path, building, target)
 
 
-def _names_in_target(module: Any, layers: int) -> list[str]:
-    """Checkpoint names of a model's embeddings, head and first layers; tied weights are stored once."""
+def _shared_names(module: Any, layers: Sequence[int]) -> list[str]:
+    """Checkpoint names of a draft's embeddings, head and some of its layers; tied weights are stored once."""
     embeddings, head = module.get_input_embeddings(), module.get_output_embeddings()
-    parts = (embeddings, head, *module.get_decoder().layers[:layers])
+    parts = (embeddings, head, *(module.get_decoder().layers[place] for place in layers))
     shared = {id(weight) for part in parts for weight in part.parameters()}
     return [name for name, weight in module.named_parameters() if id(weight) in shared]
 
 
-def save_sharing(module: Any, folder: Path, target: str, names: Sequence[str]) -> None:
+def save_sharing(module: Any, folder: Path, target: str, names: Sequence[str], layers: Sequence[int]) -> None:
     """Write a draft that shares the tensors `names` with its target: its own layers in half precision, its
     configuration, and a reference to the target.
+
+    layers: see `specdec.models.shared.share`.
     """
     from safetensors.torch import save_file
 
@@ -115,7 +128,7 @@ def save_sharing(module: Any, folder: Path, target: str, names: Sequence[str]) -
     vars(module.config).pop("_model_name_or_path", None)  # the name from a GGUF file
     module.config.save_pretrained(folder)
     module.generation_config.save_pretrained(folder)
-    note_shared(folder, target, names)
+    note_shared(folder, target, names, layers)
 
 
 def kept_dtype(path: str) -> torch.dtype:

@@ -64,7 +64,7 @@ class TrainDraftConfig:
     """
 
     draft: str = setting(
-        REQUIRED, "Draft to start from: a folder or hub id, or layers of the target, like layers:0,7."
+        REQUIRED, "Draft to start from: a folder or hub id, or layers of the target, like layers:0-2,7."
     )
     out: Path = setting(REQUIRED, "Folder for the draft, its card and its acceptance curve.")
     run: Path = setting(REQUIRED, "Folder for samples and checkpoints; the same folder continues a run.")
@@ -98,8 +98,10 @@ class TrainDraftConfig:
     workers: int = same_as(TrainingSettings, "workers")
     compile: bool = setting(True, "Let torch compile the training step.")
     share: bool = setting(False, "Store only the layers: embeddings, head and tokenizer stay the target's.")
-    share_first: int = setting(
-        0, "With --share: this many first layers also stay the target's.", 0, metavar="N"
+    learn: str = setting(
+        "",
+        "With --share: only these layers of the target learn and are stored, like 2,7; the others stay as they are.",
+        metavar="LAYERS",
     )
     tokens: int = setting(
         0, "Tokens of the vocabulary that the loss covers in a batch; 0: all.", 0, metavar="N"
@@ -112,10 +114,8 @@ class TrainDraftConfig:
         """Raise TrainingError for values that cannot be combined."""
         if self.share and not self.target:
             raise TrainingError("--share needs the target's folder: give --target")
-        if self.share_first and not (self.share and self.draft.startswith(LAYERS)):
-            raise TrainingError(
-                "--share-first needs --share and layers of the target, like --draft layers:0,1,7"
-            )
+        if self.learn and not (self.share and self.draft.startswith(LAYERS)):
+            raise TrainingError("--learn needs --share and layers of the target, like --draft layers:0-2,7")
         if self.target and self.connect:
             raise TrainingError("--target and --connect are two ways to ask a target: give one of them")
         if not self.target and self.draft.startswith(LAYERS):
@@ -178,7 +178,7 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
         keep_settings(config.run, kept | {"vocabulary": speaker.vocabulary_fingerprint.hex()})
-        start = start_folder(config.draft, speaker, config.run, config.share, config.share_first)
+        start = start_folder(config.draft, speaker, config.run, config.share, config.learn)
     dtype = number_type(speaker)
     del speaker
     with stages() as shown, threads(config.workers):
@@ -400,7 +400,8 @@ class _DraftTraining:
     def _save(self, draft: DraftNetwork, card: str) -> None:
         with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
             if draft.shared is not None:
-                save_sharing(draft.module, folder, str(draft.shared.target), tuple(draft.shared.about.sha256))
+                about = draft.shared.about
+                save_sharing(draft.module, folder, str(draft.shared.target), tuple(about.sha256), about.layers)
             else:
                 draft.module.to(kept_dtype(draft.loaded.path)).save_pretrained(folder)
                 add_companions(self.start, folder, draft.loaded)
