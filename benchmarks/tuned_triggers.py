@@ -40,8 +40,9 @@ from specdec.options import GenerationOptions
 from specnav.bench.data.acceptance import read_acceptance
 from specnav.bench.data.points import OperatingPoint, load_point, paper_acceptance
 from specnav.bench.data.questions import load_questions
+from specnav.bench.records.bench import MeasuredAnswer
 from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
-from specnav.bench.runner.contestants import EdgeContestant, MeasuredAnswer
+from specnav.bench.runner.contestants import EdgeContestant
 from specnav.bench.runner.edge import load_edge
 from specnav.bench.runner.loop import prompt_of
 from specnav.bench.runner.processes import surroundings

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.regret.study import ENOUGH, OF_AR, Regret
-from specnav.bench.report.studies import StudyPage, view_chart
+from specnav.bench.report.studies import StudyPage
 from specnav.bench.studies.plan import Table
 from specnav.report.charts import ChartLine, LineChart
 from specnav.report.page import render
@@ -25,7 +25,7 @@ def regret_page(found: Regret) -> str:
         title="auto against the best fixed method",
         question="What does it cost to choose a method without knowing the world?",
         alert="",
-        charts=[view_chart(chart) for chart in charts(found)],
+        charts=charts(found),
         tables=[table(found)],
         how=HOW,
         runs=[],

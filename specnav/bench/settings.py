@@ -203,10 +203,6 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         raise UsageError("--at-paper-acceptance needs an operating point; name one with --point")
     if at_paper and given.get("acceptance"):
         raise UsageError("--at-paper-acceptance and --acceptance both set the acceptance: give one of them")
-    if "draft_model" in given and (base.get("acceptance") or given.get("acceptance")):
-        raise UsageError(
-            "with an emulated acceptance the draft has the target's weights; leave --draft-model out"
-        )
     if pair is not None:
         named = pair_named(pair)
         target, exits = named.served_by(given.get("engine", BenchConfig.engine))

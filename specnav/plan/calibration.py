@@ -13,10 +13,11 @@ from specnav.bench.data.latency import acceptance_for
 from specnav.bench.data.papers import figure, figures
 from specnav.bench.data.points import POINTS, PointRecord, load_point
 from specnav.bench.records.batch import BATCH_FILE, load_curve
+from specnav.bench.records.clients import CLIENTS_FILE
 from specnav.bench.records.study import STUDY_FILE, load_study
 from specnav.bench.studies.cost import CostAsked
 from specnav.errors import UsageError
-from specnav.plan.simulated.comparison import FILE, load_clients
+from specnav.plan.simulated.comparison import load_clients
 from specnav.plan.simulated.pair import TREE_FAILS
 from specnav.plan.simulated.times import KNEE_ROWS, CurveTimes, RowTimes, SimulatedForwardTimes
 from specnav.results.demo import Setting, number_of
@@ -143,7 +144,7 @@ def _with_printed_tau(found: PlanCalibration, record: PointRecord) -> PlanCalibr
 
 
 def _from_files(path: Path) -> PlanCalibration:
-    if path.name == FILE or (path.is_dir() and (path / FILE).is_file()):
+    if path.name == CLIENTS_FILE or (path.is_dir() and (path / CLIENTS_FILE).is_file()):
         saved = load_clients(path)
         taus = {row.method: row.tokens_a_round for row in saved.rows}
         return _from_settings(saved.config, taus, 1.0, f"a run of bench clients ({path})")

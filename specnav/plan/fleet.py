@@ -9,29 +9,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
+from rich.table import Table
 
 from cloud_verifier.engine.policy import Policy
+from specdec.errors import OptionsError
 from specdec.link.shaping import LinkProfile
 from specdec.options import DecodingOptions, GenerationOptions
 from specdec.row_ms import MAX_MS, RowMs, read_ms
 from specdec.settings import check_settings, same_as, setting
 from specdec.settings import words as by_commas
 from specnav.bench.data.papers import figure
+from specnav.bench.studies.figures import signed
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, tree_for
-from specnav.plan.fleet_view import against_table, fleet_table
-from specnav.plan.simulated.comparison import load_clients, played_beside
-from specnav.plan.simulated.links import in_words, profile_of
+from specnav.plan.simulated.comparison import (
+    GAP_MAY,
+    RATE_MAY,
+    MeasuredComparison,
+    load_clients,
+    played_beside,
+)
 from specnav.plan.simulated.page import write_fleet
 from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, SimulatedPair
 from specnav.plan.simulated.records import FleetResults, save_fleet
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.search import Promise
 from specnav.plan.simulated.simulation import Fleet, simpy_module
-from specnav.plan.simulated.study import PlanQuestion, answer_methods, sweep_links
+from specnav.plan.simulated.study import PlanQuestion, answer_methods, order, sweep_links
 from specnav.plan.simulated.times import RowTimes
 from specnav.plan.simulated.workload import Workload, arrivals_named
 from specnav.results.demo import SCHEMA, Setting
@@ -39,7 +47,7 @@ from specnav.results.errors import EvaluationError
 from specnav.run_folder import new_run_folder, started_at
 from specnav.settings import Printed
 from specnav.signals import ends_on_signals
-from specnav.terminal import progress_bar, say
+from specnav.terminal import plain_table, progress_bar, say
 
 GPU_PRICE = "specedge_001.prices_per_hour.a100_40"
 CALIBRATED, OF_LINK = "as calibrated", "as --link has it"
@@ -240,6 +248,41 @@ def links_of(config: FleetConfig) -> tuple[tuple[LinkProfile, float], ...]:
     return tuple(found)
 
 
+PRESETS = {
+    "wifi6": LinkProfile(rtt_ms=8.0, jitter_ms=4.0, bandwidth_mbps=200.0, loss=0.001),
+    "5g": LinkProfile(rtt_ms=25.0, jitter_ms=12.0, bandwidth_mbps=50.0, loss=0.002),
+    "lte": LinkProfile(rtt_ms=50.0, jitter_ms=25.0, bandwidth_mbps=12.0, loss=0.005),
+}
+"""Our assumptions for links to a verifier in the same building or region; measure your own. Bandwidth: uplink."""
+
+
+def profile_of(link: str, **parts: Any) -> LinkProfile:
+    """The profile of a preset, or of a round trip in milliseconds. parts: fields that replace the profile's own.
+
+    Raises EvaluationError for an unknown link and for invalid figures.
+    """
+    try:
+        found = PRESETS.get(link) or LinkProfile(rtt_ms=float(link))
+        if not math.isfinite(found.rtt_ms):
+            raise ValueError
+        return replace(found, **{name: value for name, value in parts.items() if value is not None})
+    except ValueError:
+        raise EvaluationError(
+            f"link {link!r} is unknown: choose {', '.join(PRESETS)} or give its round trip in ms, like 40"
+        ) from None
+    except OptionsError as error:
+        raise EvaluationError(str(error)) from None
+
+
+def in_words(link: LinkProfile) -> str:
+    """The profile as text, e.g. "RTT 8 ms, jitter 4 ms, 200 Mbit/s, loss 0.1 %"."""
+    words = [f"RTT {link.rtt_ms:g} ms"]
+    words += [f"jitter {link.jitter_ms:g} ms"] * (link.jitter_ms > 0)
+    words += [f"{link.bandwidth_mbps:g} Mbit/s"] * (link.bandwidth_mbps > 0)
+    words += [f"loss {100 * link.loss:g} %"] * (link.loss > 0)
+    return ", ".join(words)
+
+
 def run_plan_fleet(config: FleetConfig) -> int:
     """Simulate, print and write; returns the exit code (130 when interrupted). Raises UsageError, EvaluationError."""
     simpy_module()  # fails first if SimPy is missing
@@ -321,3 +364,49 @@ def run_against(place: Path, config: FleetConfig) -> int:
     else:
         Console().print(against_table(found))
     return int(any(one.off for one in found if not one.mark))
+
+
+LEGEND = (
+    "SIMULATED. GPUs: needed for all robots; $: per robot-hour; serve: robots that {gpus} GPUs serve; +1: further "
+    "robots per additional GPU; p95: with all robots on {gpus} GPUs (± half of a 95 % interval), ms; idle: share of "
+    "those GPUs' time; wait: of a draft in the cloud, ms; batch: sessions per forward; alone: p95 of one robot on one "
+    "GPU, ms"
+)
+
+
+def fleet_table(results: FleetResults) -> Table:
+    """The table of a plan: one row per method, the one that needs the fewest GPUs first."""
+    titles = ("method", "GPUs", "$", "serve", "+1", "p95", "idle", "wait", "batch", "alone")
+    title = f"simulated: {results.robots} robots, {results.promise}"
+    found = plain_table(titles, {"method"}, title)
+    found.caption = LEGEND.format(gpus=results.gpus)
+    for one in order(results.methods):
+        here = one.here
+        p95, ci = here.p95(results.promise_of)
+        about = "" if ci is None else f"±{ci:.0f}"
+        found.add_row(
+            one.method, str(one.needed or "–"),
+            "–" if one.dollars_robot_hour is None else f"{one.dollars_robot_hour:.3f}",
+            str(one.most), f"{one.marginal:.1f}", "overload" if here.overloaded else f"{p95:.0f}{about}",
+            f"{here.idle:.0%}", f"{here.wait_ms:.0f}", f"{here.batch:.1f}",
+            f"{one.alone.p95(results.promise_of)[0]:.0f}",
+        )  # fmt: skip
+    return found
+
+
+def against_table(found: Sequence[MeasuredComparison]) -> Table:
+    """The table that compares measured and simulated figures."""
+    titles = ("method", "n", "tok/s", "simulated", "off", "p95 gap", "simulated ", "off ", "batch", "sim.", "")
+    table = plain_table(titles, {"method", ""}, "measured and simulated with the same settings")
+    table.caption = (
+        f"gap: ms between two chunks at a client. Allowed error: {RATE_MAY:.0%} of the rate, {GAP_MAY:.0%} of the gap; "
+        "rows limited by processors (client-bound, disturbed) are not judged"
+    )
+    for one in found:
+        gap, off = ("–", "–") if one.gap_ms is None else (f"{one.gap_ms:.0f}", signed(100 * (one.gap_off or 0.0)))
+        table.add_row(
+            one.method, str(one.clients), f"{one.rate:.1f}", f"{one.simulated_rate:.1f}", signed(100 * one.rate_off),
+            gap, f"{one.simulated_gap_ms:.0f}", off, f"{one.batch:.1f}", f"{one.simulated_batch:.1f}",
+            one.mark or ("OFF" if one.off else "ok"),
+        )  # fmt: skip
+    return table

@@ -12,8 +12,11 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from specnav.results.demo import percentile
 from specnav.results.trace import Span
@@ -94,6 +97,18 @@ class LineChart:
     caption: str = ""
     size: tuple[float, float] = (WIDTH, 380.0)
 
+    is_wide, legend = True, ()
+
+    @cached_property
+    def picture(self) -> Markup:
+        """The chart as SVG for a page; "" if nothing was measured."""
+        return line_chart(self)
+
+    @property
+    def rings(self) -> list[str]:
+        """Labels of the numbered rings, in order."""
+        return [one.label for one in self.marks if one.y is not None]
+
 
 @dataclass(frozen=True)
 class RowSeries:
@@ -131,10 +146,28 @@ class RowChart:
     unit: str = ""
     width: float = WIDTH
 
+    rings = ()
 
-def picture(draw: Callable[[Figure], object], label: str, width: float, height: float) -> str:
+    @cached_property
+    def picture(self) -> Markup:
+        """The chart as SVG for a page; "" if nothing was measured."""
+        return row_chart(self)
+
+    @property
+    def legend(self) -> list[tuple[str, str, bool]]:
+        """(name, colour, whether from a paper) of each series; empty for a single series."""
+        several = len(self.series) > 1
+        return [(one.name, f"var(--{one.variable})", one.paper) for one in self.series if several]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is wider than half the page."""
+        return self.width > HALF
+
+
+def picture(draw: Callable[[Figure], object], label: str, width: float, height: float) -> Markup:
     """SVG for a page, of what `draw` draws in an empty figure; sizes in pixels. label: for screen readers."""
-    return _inlined(_drawn(draw, STYLE, width, height, "none"), label, width, height)
+    return Markup(_inlined(_drawn(draw, STYLE, width, height, "none"), label, width, height))
 
 
 def document(draw: Callable[[Figure], object], width: float, height: float) -> str:
@@ -182,11 +215,11 @@ def colours_of(families: Sequence[str]) -> dict[str, str]:
     return {name: FAMILIES.get(name) or taken[name] for name in families}
 
 
-def line_chart(chart: LineChart) -> str:
+def line_chart(chart: LineChart) -> Markup:
     """Draw lines with dots, each named at its end; "" if nothing was measured."""
     lines = [one for one in chart.lines if one.points]
     if not any(not one.paper for one in lines):
-        return ""
+        return Markup()
     colours = {name: HEX[variable] for name, variable in colours_of([one.family for one in lines]).items()}
 
     def draw(figure: Figure) -> None:
@@ -212,16 +245,11 @@ def line_chart(chart: LineChart) -> str:
     return picture(draw, chart.title, *chart.size)
 
 
-def rings_of(chart: LineChart) -> list[str]:
-    """Labels of a chart's numbered rings, in order."""
-    return [one.label for one in chart.marks if one.y is not None]
-
-
-def row_chart(chart: RowChart) -> str:
+def row_chart(chart: RowChart) -> Markup:
     """Draw bars with their numbers, or dots, and diamonds for a paper's values; "" if nothing was measured."""
     ours = [one for one in chart.series if not one.paper and any(value is not None for value in one.values)]
     if not ours:
-        return ""
+        return Markup()
     height = ROW_PX * len(chart.rows) + 64 + 18 * (chart.level is not None)
 
     def draw(figure: Figure) -> None:
@@ -278,16 +306,10 @@ def row_chart(chart: RowChart) -> str:
     return picture(draw, chart.title, chart.width, height)
 
 
-def row_legend(chart: RowChart) -> list[tuple[str, str, bool]]:
-    """(name, colour, whether from a paper) of each series; empty for a single series."""
-    several = len(chart.series) > 1
-    return [(one.name, f"var(--{one.variable})", one.paper) for one in chart.series if several]
-
-
-def histogram(values: Sequence[float], label: str, variable: str) -> str:
+def histogram(values: Sequence[float], label: str, variable: str) -> Markup:
     """Histogram of times in milliseconds with the median and the 95th percentile marked."""
     if not values:
-        return ""
+        return Markup()
 
     def draw(figure: Figure) -> None:
         axes = _axes(figure, "y")
@@ -321,14 +343,14 @@ def timeline(
     label: str = "milliseconds since the decision began",
     title: str = "Timeline of one decision",
     until_ms: float | None = None,
-) -> str:
+) -> Markup:
     """Lanes (edge, uplink, cloud, downlink) over milliseconds; short spans keep a visible width.
 
     until_ms: the time to show, so that several timelines share one scale; None: up to the last span's end.
     """
     shown = [one for one in spans if one.lane in LANES and (until_ms is None or one.start_ms < until_ms)]
     if not shown:
-        return ""
+        return Markup()
     end = until_ms or max(one.end_ms for one in shown)
     a_pixel = end / 960.0
 
@@ -355,10 +377,10 @@ def timeline(
     return picture(draw, title, 1080.0, 190.0)
 
 
-def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int = 4) -> str:
+def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int = 4) -> Markup:
     """One small bar chart per name: the shares of 0, 1, 2 …"""
     if not shares:
-        return ""
+        return Markup()
     rows = -(-len(shares) // columns)
 
     def draw(figure: Figure) -> None:
@@ -377,11 +399,11 @@ def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int =
     return picture(draw, label, 1024.0, 190.0 * rows)
 
 
-def matrix(counts: Sequence[Sequence[int]], names: Sequence[str], label: str) -> str:
+def matrix(counts: Sequence[Sequence[int]], names: Sequence[str], label: str) -> Markup:
     """A confusion matrix: references as rows, decisions as columns; names that never occur are left out."""
     used = [n for n in range(len(names)) if any(counts[n]) or any(row[n] for row in counts)]
     if not used:
-        return ""
+        return Markup()
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from specnav.report.charts import CLIPPED, HEX, picture
 from specnav.results.trace import EpisodeTrace, PathPoint, Rectangle
 
@@ -96,7 +98,7 @@ def arrow(view: FloorScale, point: PathPoint, size: float) -> list[Point]:
     ]
 
 
-def draw_map(trace: EpisodeTrace) -> str:
+def draw_map(trace: EpisodeTrace) -> Markup:
     """The floor plan with the path of one episode."""
     low_x, low_y, high_x, high_y = trace.bounds
     wide, deep = max(high_x - low_x, 0.1), max(high_y - low_y, 0.1)

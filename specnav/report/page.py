@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import jinja2
 from markupsafe import Markup
 
-from specnav.report.charts import HALF, HEX, ChartLine, LineChart, histogram, line_chart, picture, timeline
+from specnav.report.charts import HALF, HEX, ChartLine, LineChart, histogram, picture, timeline
 from specnav.report.floor import draw_map
 from specnav.report.media import embed, embed_frame, make_gif
 from specnav.results.demo import DemoResults, LatencyRow, Setting, energy_text, load_results, percentile
@@ -218,12 +218,11 @@ def histograms(results: DemoResults) -> list[Chart]:
         ),
     ):
         if values:
-            picture = Markup(histogram(values, title, colour))
-            found.append(Chart(title, picture, f"{caption} n = {len(values)}."))
+            found.append(Chart(title, histogram(values, title, colour), f"{caption} n = {len(values)}."))
     return found
 
 
-def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
+def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> Markup:
     """Chart of drafted (pale) and accepted tokens of every decision, grouped by episode."""
     groups = {
         trace.result.index + 1: found
@@ -231,7 +230,7 @@ def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
         if (found := [one for one in trace.decisions if sum(one.drafted)])
     }
     if not groups:
-        return ""
+        return Markup()
 
     def draw(figure: MplFigure) -> None:
         axes = figure.add_subplot()
@@ -256,7 +255,7 @@ def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
     return picture(draw, "Drafted and accepted tokens per decision", 1080.0, 220.0)
 
 
-def latency_plot(rows: Sequence[LatencyRow]) -> str:
+def latency_plot(rows: Sequence[LatencyRow]) -> Markup:
     """Camera-to-action p50 (dot) and p95 (whisker) by emulated round trip, one line per method."""
     lines = []
     for method in dict.fromkeys(row.method for row in rows):
@@ -265,9 +264,7 @@ def latency_plot(rows: Sequence[LatencyRow]) -> str:
         lines.append(ChartLine(method, points, method, high=tuple(row.time_to_action_ms_p95 for row in mine)))
     rtts = tuple(sorted({row.rtt_ms for row in rows}))
     title = "Camera-to-action time by round-trip time"
-    return line_chart(
-        LineChart(title, "emulated round trip, ms", "ms", tuple(lines), rtts, size=(HALF, 280.0))
-    )
+    return LineChart(title, "emulated round trip, ms", "ms", tuple(lines), rtts, size=(HALF, 280.0)).picture
 
 
 def round_table(traces: Sequence[EpisodeTrace]) -> list[tuple[str, str, str]]:
@@ -303,7 +300,7 @@ def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
     words += " The prompt and the frame are sent once; after that only token ids are sent."
     if chosen.uplink_bytes:
         words += f" Uplink {sum(chosen.uplink_bytes) / len(chosen.uplink_bytes):.0f} bytes per round."
-    return Chart("One decision, edge to cloud and back", Markup(timeline(chosen.timeline)), words)
+    return Chart("One decision, edge to cloud and back", timeline(chosen.timeline), words)
 
 
 def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: bool) -> FilmstripShot:
@@ -333,7 +330,7 @@ def view_episodes(run: Path, traces: Sequence[EpisodeTrace]) -> list[EpisodeView
         shots = [view_shot(run, trace, decision, with_pictures) for decision in trace.decisions]
         gif = make_gif(run, [trace], GIF_BUDGET_BYTES // len(moving)) if trace.result.index in moving else b""
         uri = embed(gif, "image/gif") if gif else ""
-        views.append(EpisodeView(trace, Markup(draw_map(trace)), uri, shots, place < OPEN_EPISODES))
+        views.append(EpisodeView(trace, draw_map(trace), uri, shots, place < OPEN_EPISODES))
     return views
 
 
@@ -402,10 +399,10 @@ def write_report(run: Path) -> Path:
         figures=headline(results),
         outcomes=OUTCOME_WORDS,
         histograms=histograms(results),
-        tokens=Markup(tokens_per_decision(traces)),
+        tokens=tokens_per_decision(traces),
         typical=typical(traces),
         rounds=round_table(traces),
-        latency_plot=Markup(latency_plot(results.latency_study)),
+        latency_plot=latency_plot(results.latency_study),
         episodes=view_episodes(run, traces),
         config=words_of(results.config),
         machine=machine_of(results.machine, results.wall_s) + phases,

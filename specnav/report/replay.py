@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
 from specnav.bags.records import DecisionRecord, ReplayResults, ReplayRow, load_decisions, load_replay
-from specnav.report.charts import HALF, RowChart, RowSeries, histogram, matrix, row_chart
+from specnav.report.charts import HALF, RowChart, RowSeries, histogram, matrix
 from specnav.report.media import embed
 from specnav.report.page import (
     REPORT_FILE,
@@ -63,16 +61,13 @@ def chips_of(results: ReplayResults) -> list[tuple[str, str]]:
     config = results.config
     names = [Path(str(config.get(role, "?"))).name for role in ("draft_model", "target_model")]
     elsewhere = config.get("connect")
-    chips = [
-        (
-            "Pair",
-            f"{names[0]} on the edge, {f'verifier {elsewhere}' if elsewhere else f'{names[1]} in the cloud'}",
-        ),
+    cloud = f"verifier {elsewhere}" if elsewhere else f"{names[1]} in the cloud"
+    return [
+        ("Pair", f"{names[0]} on the edge, {cloud}"),
         ("Picture", str(config.get("picture", "as recorded"))),
         ("Real", "the robot's prompt, parser and decoder; edge and cloud are two processes over ZeroMQ"),
         ("Not run", "ROS, the exploration policy, motion; frames are as recorded"),
     ]
-    return chips
 
 
 def headline(results: ReplayResults) -> list[Figure]:
@@ -116,13 +111,8 @@ def matrices(results: ReplayResults) -> list[Chart]:
         caption = (
             f"{first.agreed} of {first.scored} on the diagonal. Rows: the reference; columns: the decision."
         )
-        found.append(
-            Chart(
-                names,
-                Markup(matrix(first.confusion, results.actions, "Confusion matrix of actions")),
-                caption,
-            )
-        )
+        picture = matrix(first.confusion, results.actions, "Confusion matrix of actions")
+        found.append(Chart(names, picture, caption))
     return found
 
 
@@ -142,9 +132,7 @@ def histograms(results: ReplayResults, decisions: Sequence[DecisionRecord]) -> l
         values = [d.decision_ms for d in decisions if d.method == row.method and d.decision_ms is not None]
         if values:
             picture = histogram(values, f"Decision time, {row.method}", COLOURS[place % len(COLOURS)])
-            found.append(
-                Chart(row.method, Markup(picture), f"n = {len(values)}, from the frame to its action.")
-            )
+            found.append(Chart(row.method, picture, f"n = {len(values)}, from the frame to its action."))
     return found
 
 
@@ -206,7 +194,7 @@ def write_replay_report(run: Path) -> Path:
         chips=chips_of(results),
         alert=alert_text(results.error, results.interrupted, "The figures cover the decisions made before."),
         figures=headline(results),
-        agreement=Markup(row_chart(agreement_chart(results))),
+        agreement=agreement_chart(results).picture,
         matrices=matrices(results),
         histograms=histograms(results, decisions),
         shots=shots_of(run, results, decisions),

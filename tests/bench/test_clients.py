@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from specnav.bench.records.clients import CLIENTS_FILE
 from specnav.bench.runner.client import ClientRecord, Round
-from specnav.bench.runner.clients import CLIENTS_FILE, numbers_of, run_capacity, summarise, table
+from specnav.bench.runner.clients import numbers_of, run_capacity, summarise, table
 from specnav.bench.runner.watch import Between, LoadSample, between, metrics_of
 from specnav.errors import HarnessError, UsageError
 

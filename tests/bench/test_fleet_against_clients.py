@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from specnav.bench.records.clients import ClientsRun
 from specnav.bench.runner.clients import ask_target, measure_clients
 from specnav.bench.runner.run import settings_of
 from specnav.bench.settings import make_config
 from specnav.paths import DEFAULT_TEXT_DRAFT
-from specnav.plan.simulated.comparison import GAP_MAY, RATE_MAY, SavedClients, played_beside
+from specnav.plan.simulated.comparison import GAP_MAY, RATE_MAY, played_beside
 
 pytest.importorskip("simpy")
 
@@ -26,7 +27,7 @@ def test_real_clients_get_what_simulated_ones_get(tmp_path: Path) -> None:
     asked = ask_target(config, print)
     for clients in (1, 4, 16):
         row = measure_clients(config, METHOD, clients, 3.0, asked, tmp_path / str(clients))
-        found = played_beside(SavedClients(rows=[row], config=dict(settings_of(config, (METHOD,)))), row)
+        found = played_beside(ClientsRun(rows=[row], config=dict(settings_of(config, (METHOD,)))), row)
         assert not row.wrong and not row.errors
         if row.mark:
             pytest.skip(f"the cores are busy with other work ({row.mark}, {clients} clients): {found}")

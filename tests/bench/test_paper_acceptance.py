@@ -16,8 +16,7 @@ from specnav.bench.data.papers import figure
 from specnav.bench.data.points import POINTS, load_point, paper_acceptance
 from specnav.bench.records.bench import AcceptanceRecord, load_bench
 from specnav.bench.records.journal import BenchJournal
-from specnav.bench.report.point_runs import formula_at, load_points, paper_of, printed_of
-from specnav.bench.report.points import write_points
+from specnav.bench.report.points import formula_at, load_points, paper_of, printed_of, write_points
 from specnav.bench.report.written import (
     BEGIN,
     BLOCK,
@@ -242,7 +241,7 @@ class TestBadInput:
         [
             ({"at_paper_acceptance": True}, "name one with --point"),
             ({"point": "go2-wifi6", "at_paper_acceptance": True, "acceptance": "alpha:0.5"}, "give one"),
-            ({"acceptance": "alpha:0.5", "draft_model": "elsewhere"}, "leave --draft-model out"),
+            ({"acceptance": "alpha:0.5", "draft_model": "elsewhere"}, "leave out the draft"),
             ({"acceptance": "alpha:0.5", "gguf": "threads=2"}, "or --acceptance"),
             ({"acceptance": "tau:9@5"}, "1 to 5 tokens"),
             ({"acceptance": "tau:3@5", "gamma": 5}, "ambiguous"),

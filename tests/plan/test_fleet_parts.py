@@ -10,7 +10,7 @@ import pytest
 
 from specdec.row_ms import RowMs
 from specnav.bench.records.batch import BatchCurve, CurvePoint
-from specnav.plan.simulated.links import PRESETS, in_words, profile_of
+from specnav.plan.fleet import PRESETS, in_words, profile_of
 from specnav.plan.simulated.measures import batch_ci, figures_of
 from specnav.plan.simulated.pair import METHODS, accepted, way_of
 from specnav.plan.simulated.replica import (
@@ -43,7 +43,7 @@ class Told:
     ends: list[float] = field(default_factory=list)
     env: object = None
 
-    def ran(self, now_ms: float, since_ms: float) -> None:
+    def ran(self, now_ms: float) -> None:
         self.ends.append(now_ms)
 
 
@@ -175,7 +175,7 @@ def test_a_draft_that_stands_ready_misses_the_forward_that_begins_as_its_verdict
         asked = fleet(
             4, float("inf"), pair=pair(miss=0.0, overhead_ms=overhead_ms), work={"arrivals": "after"}
         )  # fmt: skip
-        return simulate(asked, "fsd", 0, WINDOW).batch
+        return simulate(asked, "fsd", 0, WINDOW).counted.batch
 
     assert batch(0.0) > 3.0 and batch(1.0) < 2.6
 
@@ -202,9 +202,9 @@ def test_what_never_ended_makes_a_fleet_overloaded_and_counts_as_late() -> None:
 
 def test_accepted_tokens_stop_at_the_drafts_end() -> None:
     drawn = Random(0)
-    assert all(0 <= accepted(drawn, pair(alpha=0.9).log_alpha, 3) <= 3 for _ in range(1000))
-    assert {accepted(drawn, pair(alpha=1.0).log_alpha, 3) for _ in range(100)} == {3}
-    assert {accepted(drawn, pair(alpha=0.0).log_alpha, 3) for _ in range(100)} == {0}
+    assert all(0 <= accepted(drawn, 0.9, 3) <= 3 for _ in range(1000))
+    assert {accepted(drawn, 1.0, 3) for _ in range(100)} == {3}
+    assert {accepted(drawn, 0.0, 3) for _ in range(100)} == {0}
 
 
 def test_links_by_name_by_round_trip_and_with_parts_replaced() -> None:

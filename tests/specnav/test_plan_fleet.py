@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 import specnav.plan.fleet as command
 from specnav.bench.data.latency import expected_tokens
 from specnav.bench.records.batch import BATCH_FILE, BatchCurve, CurvePoint
-from specnav.bench.records.clients import ClientsRow
+from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
 from specnav.cli.app import app
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, gpu_names
-from specnav.plan.simulated.comparison import FILE, SavedClients, load_clients, played_beside
+from specnav.plan.simulated.comparison import load_clients, played_beside
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_json
 from tests.plan.fleets import few_decisions  # noqa: F401
@@ -131,7 +131,7 @@ def row(clients: int, rate: float, gap_ms: float) -> ClientsRow:
 
 def saved(tmp_path: Path, **changes: Any) -> Path:
     config = {"verify_ms": 40.0, "draft_ms": 5.0, "gamma": 4, "rtt_ms": 0.0, **changes}
-    write_json(tmp_path / FILE, SavedClients(rows=[row(1, 33.0, 60.0)], config=config))
+    write_json(tmp_path / CLIENTS_FILE, ClientsRun(rows=[row(1, 33.0, 60.0)], config=config))
     return tmp_path
 
 

@@ -7,7 +7,6 @@ A *question* has one or more user *turns*; the model answers each before the nex
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from specdec.errors import DECODE_ERRORS
 from specdec.settings_files import read_text
 from specnav.results.errors import EvaluationError, one_line
 
@@ -95,9 +95,8 @@ def _read_lines(path: Path) -> list[str]:
         line = error.object[: error.start].count(b"\n") + 1
         raise EvaluationError(f"{path} line {line}: not UTF-8 text; save the file as UTF-8") from error
     except OSError as error:
-        raise EvaluationError(
-            f"cannot read questions {path}: {error.strerror or error}; give a .jsonl or text file"
-        ) from error
+        why = error.strerror or error
+        raise EvaluationError(f"cannot read questions {path}: {why}; give a .jsonl or text file") from error
 
 
 def parse_jsonl(lines: Iterable[str], source: str, place: str) -> list[Question]:
@@ -127,31 +126,9 @@ def parse_jsonl(lines: Iterable[str], source: str, place: str) -> list[Question]
 
 def _parse_line(text: str, place: str) -> _Line:
     try:
-        value = json.loads(text, object_pairs_hook=_object)
-        msgspec.json.encode(value)  # rejects unpaired surrogates, which no tokenizer accepts
-        return msgspec.convert(value, _Line)
-    except json.JSONDecodeError as error:
-        raise EvaluationError(
-            f"{place}: not valid JSON ({error.msg}, column {error.colno}); give one whole object per line"
-        ) from error
-    except UnicodeEncodeError as error:
-        half = ord(error.object[error.start])
-        raise EvaluationError(
-            f"{place}: \\u{half:04x} is half of a character; write the whole pair"
-        ) from error
-    except msgspec.ValidationError as error:
+        return msgspec.json.decode(text, type=_Line)
+    except DECODE_ERRORS as error:
         raise EvaluationError(f"{place}: {error}; {LINE_FORM}") from error
-    except (ValueError, RecursionError) as error:  # duplicate key; number or nesting beyond Python's limits
-        raise EvaluationError(f"{place}: {error}; {LINE_FORM}") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dict. Raises ValueError for a duplicate key, since one of its values would be lost."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} is given twice")
-    return values
 
 
 def parse_plain(lines: Iterable[str], source: str, place: str) -> list[Question]:

@@ -20,24 +20,18 @@ from specnav.results.trace import Span
 ROUNDS_FILE, ANSWERS_FILE = "rounds.jsonl", "answers.jsonl"
 
 
-class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of `answers.jsonl`: one turn of one question, answered by one contestant.
+class MeasuredAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer to one prompt, as a contestant gave it.
 
     ids: the answer without its end-of-sequence token. wall_ms: as seen by the caller, including prefill.
     draft_forwards: forward passes of the draft model after its prompt; null without a draft model.
     predrafts: verdicts that arrived while a draft was being prepared ahead; predraft_hits: how many of them kept it.
     floor_ms: see specnav.bench.records.floor.
     has_link: false for a contestant in one process, whose bytes are not measured.
-    joules: energy of the whole machine, which both sides share here; null without a sensor (specdec.energy).
     """
 
-    method: str
-    source: str
-    question_id: str
-    turn: int
     ids: list[int]
     finish: str
-    prompt_tokens: int
     wall_ms: float
     ttft_ms: float
     rounds: list[RoundStats]
@@ -50,6 +44,19 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     resumes: int = 0
     predrafts: int = 0
     predraft_hits: int = 0
+
+
+class AnswerRecord(MeasuredAnswer, frozen=True, kw_only=True):
+    """One line of `answers.jsonl`: one turn of one question, answered by one contestant.
+
+    joules: energy of the whole machine, which both sides share here; null without a sensor (specdec.energy).
+    """
+
+    method: str
+    source: str
+    question_id: str
+    turn: int
+    prompt_tokens: int
     joules: float | None = None
 
     @property

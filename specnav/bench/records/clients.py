@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of `specnav bench clients` for one method and one number of clients."""
+"""The results of `specnav bench clients`, one row for each method and number of clients."""
 
 from __future__ import annotations
 
 import msgspec
 
+from specnav.results.demo import Setting
+
+CLIENTS_FILE = "clients.json"
 BUSY = 0.9
 """If more than this share of the machine's cores is busy, the processors limit the rate, not the verifier."""
 CLIENT_BOUND, DISTURBED = "client-bound", "disturbed"
@@ -57,3 +60,13 @@ class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
     def cores_others(self) -> float:
         """Share of the machine's cores in use by other programs."""
         return max(0.0, self.cores_busy - self.cores_ours)
+
+
+class ClientsRun(msgspec.Struct, frozen=True, kw_only=True):
+    """`clients.json`. acceptance: one line, if it was emulated."""
+
+    config: dict[str, Setting] = msgspec.field(default_factory=dict)
+    started_at: str = ""
+    interrupted: bool = False
+    acceptance: str | None = None
+    rows: list[ClientsRow]

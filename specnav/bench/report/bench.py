@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from markupsafe import Markup
-
 from specdec.edge.stats import RoundStats
 from specnav.bench.data.points import PaperFigure
 from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_bench
@@ -18,7 +16,6 @@ from specnav.bench.records.journal import load_answers
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers, ours_for, time_scale_of
 from specnav.bench.report.promises import promises_chart, promises_of
-from specnav.bench.report.studies import view_chart
 from specnav.report.charts import HALF, RowChart, RowSeries, share_bars, timeline
 from specnav.report.page import (
     REPORT_FILE,
@@ -252,7 +249,7 @@ def _timeline(method: str, record: AnswerRecord, until_ms: float, row: BenchRow)
         if share is not None
     ]
     caption = f"{tokens} tokens verified in the time shown. Over all answers {' and '.join(busy)}."
-    return Chart(method, Markup(picture), caption)
+    return Chart(method, picture, caption)
 
 
 def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> str:
@@ -268,16 +265,16 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
             results.error, results.interrupted, "The figures cover the questions that every method answered."
         ),
         figures=headline(results),
-        speedups=view_chart(speedup_chart(results)),
+        speedups=speedup_chart(results),
         beside=beside_the_paper(results),
         predicted=predicted,
         formulas=list(dict.fromkeys(one.formula for one in predicted)),
-        promises=[view_chart(promises_chart(method, found)) for method, found in promises_of(common).items()],
+        promises=[promises_chart(method, found) for method, found in promises_of(common).items()],
         timelines=timelines(results, common),
         choices=choices_of(common),
         chosen={row.method: row.modes for row in results.rows if row.modes},
-        bytes=view_chart(bytes_chart(results)),
-        accepted=Markup(share_bars(accepted_lengths(common), "Accepted draft tokens a round")),
+        bytes=bytes_chart(results),
+        accepted=share_bars(accepted_lengths(common), "Accepted draft tokens a round"),
         config=words_of(results.config),
         machine=machine_of(results.machine, results.wall_s),
     )

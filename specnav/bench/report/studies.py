@@ -7,26 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
 from specnav.bench.records.study import StudyResults, load_studies
 from specnav.bench.studies import study_named
 from specnav.bench.studies.plan import Study, Table
-from specnav.report.charts import HALF, LineChart, RowChart, line_chart, rings_of, row_chart, row_legend
+from specnav.report.charts import LineChart, RowChart
 from specnav.report.page import REPORT_FILE, positive, what_is_real, when, words_of, write_page
 from specnav.results.errors import EvaluationError
-
-
-@dataclass(frozen=True)
-class ChartView:
-    """A chart with its explanations. legend: (name, colour, whether from a paper). rings: texts of numbered rings."""
-
-    title: str
-    picture: Markup
-    legend: list[tuple[str, str, bool]]
-    rings: list[str]
-    caption: str
-    is_wide: bool = True
 
 
 @dataclass(frozen=True)
@@ -37,7 +23,7 @@ class StudyPage:
     title: str
     question: str
     alert: str
-    charts: list[ChartView]
+    charts: Sequence[LineChart | RowChart]
     tables: Sequence[Table]
     how: list[tuple[str, str]]
     runs: list[tuple[str, str]]
@@ -47,13 +33,12 @@ def view_study(folder: str, results: StudyResults) -> StudyPage:
     """Prepare one study for the template. folder: of its runs, relative to the page."""
     study = study_named(results.name)
     found = study.read(results)
-    charts = [view_chart(chart) for chart in found.charts]
     return StudyPage(
         name=study.name,
         title=study.title,
         question=study.question,
         alert=_alert(results),
-        charts=[chart for chart in charts if chart.picture],
+        charts=found.charts,
         tables=[table for table in found.tables if table.rows],
         how=_facts(study, results),
         runs=[(f"{folder}/{one.folder}", one.label) for one in results.settings if one.rows],
@@ -64,13 +49,8 @@ def _facts(study: Study, results: StudyResults) -> list[tuple[str, str]]:
     """How a study was measured, name and value."""
     facts = study.how(results) if study.how else how_measured(results)
     if results.point:
-        facts.insert(
-            0,
-            (
-                "Operating point",
-                f"{results.point.title} ({results.point.source}), overridden by flags",
-            ),
-        )
+        point = f"{results.point.title} ({results.point.source}), overridden by flags"
+        facts.insert(0, ("Operating point", point))
     return [*facts, *(("Note", words) for words in results.notes), ("Wall time", f"{results.wall_s:.0f} s")]
 
 
@@ -112,13 +92,6 @@ def _alert(results: StudyResults) -> str:
     return f"{what} Drawn from {results.done} of {results.asked} {unit}; continue with --resume."
 
 
-def view_chart(chart: LineChart | RowChart) -> ChartView:
-    """A chart as the templates need it."""
-    if isinstance(chart, LineChart):
-        return ChartView(chart.title, Markup(line_chart(chart)), [], rings_of(chart), chart.caption)
-    return ChartView(chart.title, Markup(row_chart(chart)), row_legend(chart), [], chart.caption, chart.width > HALF)
-
-
 def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]:
     """What is real, emulated and paced; the studies of forwards and of drafts are not paced."""
     if all(study_named(results.name).kind == "batch" for _, results in studies):
@@ -128,11 +101,7 @@ def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]
     unpaced = all(study_named(results.name).kind == "drafts" for _, results in studies)
     emulated = any(results.config.get("acceptance") for _, results in studies)
     return [
-        *(
-            [("Acceptance", "acceptance emulated: the target drafts, with disturbed logits")]
-            if emulated
-            else []
-        ),
+        *[("Acceptance", "acceptance emulated: the target drafts, with disturbed logits")] * emulated,
         ("Emulated link", "delays on real messages"),
         ("Not paced", "draft forwards") if unpaced else ("Paced", "edge and cloud"),
         ("Real", "separate processes, every message over ZeroMQ"),

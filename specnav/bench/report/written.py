@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specnav.bench.data.names import same_at
-from specnav.bench.report.point_runs import PointRun, formula_at, paper_of
+from specnav.bench.report.points import PointRun, formula_at, paper_of
 from specnav.results.demo import number_of
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_bytes_atomic

@@ -57,7 +57,7 @@ def run_batch_study(
     counts = tuple(sorted(set(numbers_of(clients)))) if clients is not None else SESSIONS
     config = make_config({name: flags.get(name) for name in _TAKEN - {"out", "resume"}})
     console = Console(stderr=True)
-    folder = study_folder(flags.get("out"), bool(flags.get("resume"))) / NAME
+    folder = study_folder(flags) / NAME
     if (folder / BATCH_FILE).is_file():
         say(console, f"study {NAME} is done already: {folder / BATCH_FILE}")
         show(folder.parent, console)
@@ -83,10 +83,7 @@ def run_batch_study(
 
 
 def _check(flags: Mapping[str, Any]) -> None:
-    given = [name for name, value in flags.items() if value not in (None, False) and name not in _TAKEN]
-    defaults = {"device": "auto", "quantize": "none"}
-    others = [name for name in given if flags[name] != defaults.get(name)]
-    if others:
+    if others := [name for name, value in flags.items() if value not in (None, False) and name not in _TAKEN]:
         flag = "--" + others[0].removesuffix("_ms").removesuffix("_mbps").replace("_", "-")
         raise UsageError(f"study {NAME} measures forwards of --target-model alone; leave {flag} out")
 

@@ -28,7 +28,7 @@ from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specnav.bench.data.questions import load_questions
 from specnav.bench.records.bench import AcceptanceRecord
-from specnav.bench.records.clients import ClientsRow
+from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
 from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
 from specnav.bench.runner.client import PATIENCE_S, BenchClientJob, ClientRecord, run_client
 from specnav.bench.runner.near_ties import NearTies
@@ -40,6 +40,7 @@ from specnav.bench.runner.watch import METRICS_FLAGS, Between, between, look, me
 from specnav.bench.settings import BenchConfig, generation_options, make_config
 from specnav.errors import HarnessError, UsageError
 from specnav.results.demo import percentile
+from specnav.results.files import write_json
 from specnav.run_folder import new_run_folder, started_at
 from specnav.serve import on_vllm
 from specnav.signals import ends_on_signals
@@ -221,7 +222,6 @@ def _receive(pipe: Connection, timeout_s: float) -> ClientRecord:
     return record
 
 
-CLIENTS_FILE = "clients.json"
 MOST_CLIENTS = 256
 LEGEND = (
     "n: clients; x: relative to one; each: tok/s per client, median; slow: rate that 95 % of them reach; work, wait: "
@@ -283,22 +283,16 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
                     rows.append(measure_clients(config, method, count, seconds, asked, logs, server_flags))
     except KeyboardInterrupt:
         interrupted = True
-    written = {
-        "config": {
-            **settings_of(config, methods),
-            "seconds": seconds,
-            "server_flags": " ".join(server_flags),
-        },
-        "started_at": began,
-        "interrupted": interrupted,
-        "acceptance": None if found is None else found.line,
-        "rows": rows,
-    }
+    settings = {**settings_of(config, methods), "seconds": seconds, "server_flags": " ".join(server_flags)}
+    line = None if found is None else found.line
     place = folder / CLIENTS_FILE
-    place.write_bytes(msgspec.json.format(msgspec.json.encode(written)))
+    write_json(
+        place,
+        ClientsRun(config=settings, started_at=began, interrupted=interrupted, acceptance=line, rows=rows),
+    )
     Console().print(table(rows))
-    if found is not None:
-        view.say(found.line)
+    if line is not None:
+        view.say(line)
     view.say(f"results: {place}")
     if near := sum(row.near_ties for row in rows):
         view.say(f"{near} answers differ from the target's at a near-tie, which rounding may flip: no error")

@@ -37,7 +37,7 @@ from specnav.bench.runner.clients import (
 )
 from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.jobs import check_flags, in_words, scaled
-from specnav.bench.runner.run import LOGS, new_folder, settings_of
+from specnav.bench.runner.run import LOGS, differing, new_folder, settings_of
 from specnav.bench.runner.study import keep_study, show, study_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
@@ -117,8 +117,7 @@ def run_clients_study(
     """  # fmt: skip
     scale = time_scale or TIME_SCALE
     plan = _plan(flags, scale, clients, seconds or SECONDS * max(1.0, scale), curve)
-    resumed = bool(flags.get("resume"))
-    folder = study_folder(flags.get("out"), resumed) / NAME
+    folder = study_folder(flags) / NAME
     if (folder / STUDY_FILE).is_file():
         _check_same(plan, load_study(folder))
     console = Console(stderr=True)
@@ -163,10 +162,8 @@ def _check_same(plan: ServingPlan, before: StudyResults) -> None:
     now = plan.results
     if now.time_scale != before.time_scale:
         raise UsageError(f"cannot resume: --time-scale was {before.time_scale:g} and is {now.time_scale:g}")
-    for name, value in now.config.items():
-        if name not in MAY_DIFFER and before.config.get(name, value) != value:
-            was = before.config[name]
-            raise UsageError(f"cannot resume: {name} was {was!r} and is {value!r}; use the same settings")
+    if changed := differing(now.config, before.config, MAY_DIFFER):
+        raise UsageError(f"cannot resume: {changed}; use the same settings")
 
 
 def _measure_all(plan: ServingPlan, folder: Path, measure: Measure, console: Console) -> None:

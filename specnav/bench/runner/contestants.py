@@ -5,38 +5,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from specdec.edge.decoder import EdgeDecoder
-from specdec.edge.stats import AnswerStats, RoundStats
+from specdec.edge.stats import AnswerStats
 from specdec.link.channel import Link
 from specdec.link.shaping import LinkProfile
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
+from specnav.bench.records.bench import MeasuredAnswer
 from specnav.bench.records.floor import floor_ms
 from specnav.results.trace import Span
-
-
-@dataclass(frozen=True)
-class MeasuredAnswer:
-    """One measured answer; the fields are those of AnswerRecord."""
-
-    ids: list[int]
-    finish: str
-    wall_ms: float
-    ttft_ms: float
-    rounds: list[RoundStats] = field(default_factory=list)
-    timeline: list[Span] = field(default_factory=list)
-    draft_forwards: int | None = None
-    verify_forwards: int = 0
-    floor_ms: float | None = None
-    has_link: bool = True
-    prompt_bytes: int = 0
-    resumes: int = 0
-    predrafts: int = 0
-    predraft_hits: int = 0
 
 
 class Contestant(Protocol):

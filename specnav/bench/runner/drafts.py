@@ -52,7 +52,7 @@ def run_drafts_study(
     config = make_config({"methods": METHODS, "max_new_tokens": 48, "limit": 8, **given})
     rtts = RTTS if rtt is None else (RTTS[0], float(rtt)) if rtt else (0.0,)
     candidates = candidates_of(words, config.draft_model, Path(FILES))  # check before a folder is made
-    folder = study_folder(flags.get("out"), bool(flags.get("resume"))) / STUDY.name
+    folder = study_folder(flags) / STUDY.name
     candidates = candidates_of(words, config.draft_model, folder / FILES)
     console, began = Console(stderr=True), time.monotonic()
     results = StudyResults(schema=SCHEMA, name=STUDY.name, settings=[], started_at=started_at())

@@ -29,22 +29,12 @@ _FLAGS = {"rtt_ms": "--rtt"}
 
 @dataclass(frozen=True)
 class StudyJob:
-    """One setting as a bench run. costs: estimated seconds of a method's answers to all turns of one question.
-
-    start_s: estimated seconds before the first question.
-    """
+    """One setting as a bench run. estimate_s: estimated seconds of the run."""
 
     study: Study
     setting: StudySetting
     config: BenchConfig
-    questions: int
-    costs: Mapping[str, float]
-    start_s: float
-
-    @property
-    def estimate_s(self) -> float:
-        """Estimated seconds of the run."""
-        return self.start_s + self.questions * sum(self.costs.values())
+    estimate_s: float
 
     def within(self, folder: Path) -> StudyJob:
         """The job with its output in a folder of studies; it resumes there if it was begun."""
@@ -94,12 +84,12 @@ def _job(given: Mapping[str, Any], study: Study, setting: StudySetting, time_sca
     config = make_config({**given, **setting.changes, "methods": setting.methods})
     config = scaled(config, time_scale)
     methods, _ = methods_of(config)
-    questions = load_questions(config.questions, config.limit)
-    turns = sum(len(one.turns) for one in questions) / len(questions)
-    costs = {name: turns * answer_s(name, config, config.max_new_tokens) for name in methods}
+    turns = sum(len(one.turns) for one in load_questions(config.questions, config.limit))
     short = min(config.max_new_tokens, WARM_UP_TOKENS)
-    start_s = START_S + sum(answer_s(name, config, short) for name in methods)
-    return StudyJob(study, setting, config, len(questions), costs, start_s)
+    answers_s = sum(
+        answer_s(name, config, short) + turns * answer_s(name, config, config.max_new_tokens) for name in methods
+    )
+    return StudyJob(study, setting, config, START_S + answers_s)
 
 
 def scaled(config: BenchConfig, scale: float) -> BenchConfig:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from specdec.energy import Meter
 from specdec.models import Prompt, chat_prompt
 from specdec.options import MAX_SEED, GenerationOptions
@@ -80,7 +82,7 @@ def ask_question(
                 turn=turn,
                 prompt_tokens=len(prompt.ids),
                 joules=meter.since(mark),
-                **vars(measured),
+                **msgspec.structs.asdict(measured),
             )
         )
     return records

@@ -18,7 +18,7 @@ from transformers.utils import logging as hf_logging
 from specdec.edge.stats import RoundStats
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
-from specnav.bench.runner.contestants import MeasuredAnswer
+from specnav.bench.records.bench import MeasuredAnswer
 from specnav.results.errors import EvaluationError, one_line
 
 

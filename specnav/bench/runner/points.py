@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,13 @@ from specnav.bench.data.points import POINTS, load_point
 from specnav.bench.data.questions import load_questions
 from specnav.bench.records.bench import load_bench, save_bench
 from specnav.bench.report.bench import write_bench_report
-from specnav.bench.report.point_runs import load_points
-from specnav.bench.report.points import write_points
+from specnav.bench.report.points import load_points, write_points
 from specnav.bench.report.written import write_tables
-from specnav.bench.runner.run import changed_settings, methods_of, run_bench
+from specnav.bench.runner.run import changed_settings, methods_of, run_bench, series_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.errors import UsageError
 from specnav.paths import ROOT
 from specnav.results.demo import RESULTS_FILE
-from specnav.run_folder import new_run_folder
 from specnav.terminal import say
 
 ALL = "all"
@@ -68,17 +65,9 @@ def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
     flags = _short(flags)
     if len(names) == 1:
         return run_point(flags)
-    out = flags.get("out")
-    if flags.get("resume"):
-        if out is None:
-            raise UsageError("--resume continues an earlier run; name its folder with --out")
-        folder = Path(out).resolve()
-        if not folder.is_dir():
-            raise UsageError(f"{folder} holds no runs to resume; leave --resume out to start them")
-    else:
-        for name in names:  # a wrong flag ends the command before a folder is made
-            methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
-        folder = new_run_folder(out, "points", datetime.now())
+    for name in names:  # a wrong flag ends the command before a folder is made
+        methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
+    folder = series_folder(flags.get("out"), bool(flags.get("resume")), "points")
     console = Console(stderr=True)
 
     def warn(line: str) -> None:

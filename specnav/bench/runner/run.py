@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -114,19 +114,35 @@ def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, Benc
         raise UsageError(f"{folder} holds no bench run to resume; leave --resume out to start one")
     claim(folder)
     before = load_bench(folder)
-    differing = changed_settings(config, methods, before)
-    if differing:
-        raise UsageError(f"cannot resume {folder}: {differing}; use the same settings or a new folder")
+    if changed := changed_settings(config, methods, before):
+        raise UsageError(f"cannot resume {folder}: {changed}; use the same settings or a new folder")
     return folder, before
+
+
+def series_folder(out: Path | None, resumed: bool, kind: str) -> Path:
+    """A new folder for several runs, or the one to resume. kind: "study" or "points". Raises UsageError."""
+    if not resumed:
+        return new_run_folder(out, kind, datetime.now())
+    if out is None:
+        raise UsageError("--resume continues an earlier run; name its folder with --out")
+    folder = Path(out).resolve()
+    if not folder.is_dir():
+        raise UsageError(f"{folder} holds no runs to resume; leave --resume out to start them")
+    return folder
 
 
 def changed_settings(config: BenchConfig, methods: Sequence[str], before: BenchResults) -> str:
     """The settings that differ from an earlier run's, in words; "" if the run can be resumed."""
-    now = settings_of(config, methods)
-    differing = [
-        name for name in now if name not in MAY_DIFFER and now[name] != before.config.get(name, now[name])
-    ]
-    return ", ".join(f"{name} was {before.config[name]!r} and is {now[name]!r}" for name in differing)
+    return differing(settings_of(config, methods), before.config, MAY_DIFFER)
+
+
+def differing(now: Mapping[str, Setting], before: Mapping[str, Setting], may_differ: Collection[str]) -> str:
+    """The settings that differ, in words, except those that may, and new ones; "" if none does."""
+    return ", ".join(
+        f"{name} was {before[name]!r} and is {value!r}"
+        for name, value in now.items()
+        if name not in may_differ and before.get(name, value) != value
+    )
 
 
 def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:

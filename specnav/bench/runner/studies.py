@@ -83,7 +83,7 @@ def run_computed(study: Study, flags: Mapping[str, Any], own: Sequence[str]) -> 
         from specnav.bench.runner.payloads import weigh_all
 
         results.payloads.extend(weigh_all(asked))
-    folder = study_folder(flags.get("out"), bool(flags.get("resume")))
+    folder = study_folder(flags)
     keep_study(folder / study.name, results)
     show(folder, Console(stderr=True))
     return 0

@@ -6,40 +6,27 @@ However a study ends, its measurements are kept and the page shows them; `--resu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table as RichTable
 
 from specnav.bench.data.points import load_point
-from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import BenchResults, load_bench
 from specnav.bench.records.study import SettingRecord, StudyResults, gather, load_studies, save_study
 from specnav.bench.report.studies import write_studies
 from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.jobs import POINT, StudyJob, check_flags, in_words, make_jobs
-from specnav.bench.runner.loop import Advance
 from specnav.bench.runner.points import is_finished
-from specnav.bench.runner.run import changed_settings, methods_of, run_bench
+from specnav.bench.runner.run import changed_settings, methods_of, run_bench, series_folder
 from specnav.bench.runner.view import BenchView
 from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import study_named, study_names
 from specnav.bench.studies.plan import Study, Table
 from specnav.errors import UsageError
 from specnav.results.demo import RESULTS_FILE, SCHEMA
-from specnav.run_folder import new_run_folder
 from specnav.terminal import plain_table, say
 
 TIME_SCALE = 0.25
@@ -63,7 +50,7 @@ def run_studies(
     check_flags(flags, studies)
     asked = {name: value for name, value in flags.items() if name not in ("out", "resume")}
     jobs = make_jobs(asked, studies, time_scale)  # a wrong flag ends the command before a folder is made
-    folder = study_folder(flags.get("out"), bool(flags.get("resume")))
+    folder = study_folder(flags)
     jobs = [job.within(folder) for job in jobs]
     for job in jobs:
         _check_same(job)
@@ -76,10 +63,12 @@ def run_studies(
         point = flags.get("point") or study.point or POINT
         keep_study(folder / study.name, _asked_of(study, mine, point, time_scale, error))
 
-    view = StudyTerminalView(console, missing)
-    with noting_the_end() as ending, view.bar:
-        for job in missing:
-            view.begin(job)
+    view = StudyTerminalView(console)
+    with noting_the_end() as ending:
+        for number, job in enumerate(missing):
+            left = in_words(sum(one.estimate_s for one in missing[number:]))
+            where = f"study {job.study.name}, {job.setting.label}"
+            say(console, f"{where} ({number + 1} of {len(missing)}, about {left} left)")
             ending.code = run(job.config, view)
             keep(job.study, "")
             if ending.code:
@@ -129,16 +118,9 @@ def _check_same(job: StudyJob) -> None:
         raise UsageError(f"cannot resume {place}: {differing}; use the same settings or a new folder")
 
 
-def study_folder(out: Path | None, resumed: bool) -> Path:
+def study_folder(flags: Mapping[str, Any]) -> Path:
     """A new folder for studies, or the one to resume. Raises UsageError."""
-    if not resumed:
-        return new_run_folder(out, "study", datetime.now())
-    if out is None:
-        raise UsageError("--resume continues an earlier study; name its folder with --out")
-    folder = Path(out).resolve()
-    if not folder.is_dir():
-        raise UsageError(f"{folder} holds no study to resume; leave --resume out to start one")
-    return folder
+    return series_folder(flags.get("out"), bool(flags.get("resume")), "study")
 
 
 def _announce(console: Console, jobs: Sequence[StudyJob], missing: Sequence[StudyJob], time_scale: float) -> None:
@@ -184,80 +166,11 @@ def keep_study(folder: Path, results: StudyResults) -> None:
         save_study(folder, found)
 
 
-_SPEED_OVER_S = 600.0
-"""Period over which speed is averaged to estimate the time left."""
-
-
 class StudyTerminalView(BenchView):
-    """The view of all runs of some studies. Progress is measured in estimated seconds; the bar needs a terminal."""
-
-    def __init__(self, console: Console, jobs: Sequence[StudyJob]) -> None:
-        """jobs: those still to be run."""
-        super().__init__(console)
-        self._jobs = list(jobs)
-        self._job: StudyJob | None = None
-        self._before_s = 0.0
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        self.bar = Progress(
-            *columns,
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-            speed_estimate_period=_SPEED_OVER_S,
-        )
-        self._task = self.bar.add_task("starting", total=sum(job.estimate_s for job in self._jobs))
-
-    def begin(self, job: StudyJob) -> None:
-        """Start showing the next run."""
-        if self._job is not None:
-            self._before_s += self._job.estimate_s
-        self._job = job
-        number = self._jobs.index(job) + 1
-        self._show(0.0, "starting")
-        if not self.console.is_terminal:
-            left = sum(one.estimate_s for one in self._jobs[number - 1 :])
-            words = f"{self._where(job)} ({number} of {len(self._jobs)}, about {in_words(left)} left)"
-            say(self.console, words)
+    """The view of a run of a study: only the progress of its answers, because its table is in its report."""
 
     def say(self, words: str) -> None:
-        """Ignore a run's messages about its start."""
-
-    def working(self, words: str) -> None:
-        """Show the text beside the bar."""
-        self._show(0.0, words)
-
-    @contextmanager
-    def answering(self, answers: int, questions: int) -> Iterator[Advance]:
-        """Show the progress of the current run's answers."""
-        assert self._job is not None
-        job, done_s, last = self._job, self._job.start_s, ""
-
-        def advance(question: Question, who: str) -> None:
-            nonlocal done_s, last
-            if "warming" not in who:
-                done_s += job.costs.get(last, 0.0)
-                last = who
-            self._show(done_s if last else 0.0, who)
-
-        yield advance
-        self._show(job.estimate_s, "done")
+        """Ignore a run's messages."""
 
     def finished(self, results: BenchResults, report: Path) -> None:
-        """Print nothing; a run's table is in its report."""
-
-    def _show(self, done_s: float, who: str) -> None:
-        assert self._job is not None
-        self.bar.update(
-            self._task, completed=self._before_s + done_s, description=f"{self._where(self._job)}, {who}"
-        )
-
-    @staticmethod
-    def _where(job: StudyJob) -> str:
-        return f"study {job.study.name}, {job.setting.label}"
+        """Print nothing."""

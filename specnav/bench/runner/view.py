@@ -14,7 +14,7 @@ from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import BenchResults, BenchRow
 from specnav.bench.runner.loop import Advance
 from specnav.report.page import shown
-from specnav.terminal import RunView, progress_bar, say
+from specnav.terminal import RunView, plain_table, progress_bar, say
 
 
 class BenchView(RunView):
@@ -70,23 +70,9 @@ def as_ar(row: BenchRow) -> str:
 
 def table(rows: Sequence[BenchRow]) -> Table:
     """The rows as a table for the terminal."""
-    found = Table(box=None, pad_edge=False)
-    for title in (
-        "method",
-        "tok/s",
-        "× ar",
-        "τ",
-        "accepted",
-        "TTFT ms",
-        "B up",
-        "B down",
-        "× floor",
-        "as ar",
-    ):
-        is_name = title == "method"
-        found.add_column(
-            title, justify="left" if is_name else "right", overflow="fold" if is_name else "ellipsis"
-        )
+    titles = ("method", "tok/s", "× ar", "τ", "accepted", "TTFT ms", "B up", "B down", "× floor", "as ar")
+    found = plain_table(titles, {"method"})
+    found.columns[0].overflow = "fold"
     for row in rows:
         found.add_row(
             f"{row.method} (lossy)" if row.lossy else row.method,

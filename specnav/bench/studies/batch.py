@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from specnav.bench.records.batch import BatchCurve
+from collections.abc import Callable
+
+from specnav.bench.records.batch import BatchCurve, CurvePoint, PromptDelay
 from specnav.bench.records.study import StudyResults
 from specnav.bench.studies.figures import percent, times
-from specnav.bench.studies.plan import Study, StudyFindings, Table
+from specnav.bench.studies.plan import Study, StudyFindings, Table, table_of
 from specnav.report.charts import ChartLine, LineChart
 from specnav.report.page import shown
 
@@ -44,34 +46,31 @@ def _read(results: StudyResults) -> StudyFindings:
 
 
 def _table(curve: BatchCurve) -> Table:
-    rows = tuple(
-        (
-            f"{one.sessions} × {one.rows}",
-            shown(one.together_ms, 2),
-            shown(one.apart_ms, 2),
-            times(one.apart_ms / one.together_ms),
-            shown(1e3 * one.together_ms / (one.sessions * one.rows), 0),
-        )
-        for one in sorted(curve.points, key=lambda one: (one.rows, one.sessions))
-    )
-    head = ("Sessions × rows", "Shared,\nms", "One after\nanother, ms", "Gain", "µs per row,\nshared")
-    return Table("Forwards", head, rows, f"Medians. Each session has {curve.context} tokens in its KV cache.")
+    columns: list[tuple[str, Callable[[CurvePoint], str]]] = [
+        ("Sessions × rows", lambda one: f"{one.sessions} × {one.rows}"),
+        ("Shared,\nms", lambda one: shown(one.together_ms, 2)),
+        ("One after\nanother, ms", lambda one: shown(one.apart_ms, 2)),
+        ("Gain", lambda one: times(one.apart_ms / one.together_ms)),
+        ("µs per row,\nshared", lambda one: shown(1e3 * one.together_ms / (one.sessions * one.rows))),
+    ]
+    points = sorted(curve.points, key=lambda one: (one.rows, one.sessions))
+    return table_of("Forwards", points, columns, f"Medians. Each session has {curve.context} tokens in its KV cache.")
 
 
 def _prompt_table(curve: BatchCurve) -> Table:
-    head = (
-        "Prompt", "Other\nsessions", "Rows per\nforward", "Verdict\nwithout, ms", "With,\nmedian",
-        "With,\nlongest", "Median over\nwithout", "Longest over\nwithout", "Prefill,\nms",
-    )  # fmt: skip
-    rows = tuple(
-        (
-            one.label, str(one.sessions), str(one.chunk), shown(one.alone_ms, 2), shown(one.during_ms, 2),
-            shown(one.worst_ms, 2), times(one.during_ms / one.alone_ms), times(one.worst_ms / one.alone_ms),
-            shown(one.opened_ms, 0),
-        )
-        for one in curve.prompts
-    )  # fmt: skip
-    return Table("How a long prompt delays other verdicts", head, rows, "Through the engine, without a link.")
+    columns: list[tuple[str, Callable[[PromptDelay], str]]] = [
+        ("Prompt", lambda one: one.label),
+        ("Other\nsessions", lambda one: str(one.sessions)),
+        ("Rows per\nforward", lambda one: str(one.chunk)),
+        ("Verdict\nwithout, ms", lambda one: shown(one.alone_ms, 2)),
+        ("With,\nmedian", lambda one: shown(one.during_ms, 2)),
+        ("With,\nlongest", lambda one: shown(one.worst_ms, 2)),
+        ("Median over\nwithout", lambda one: times(one.during_ms / one.alone_ms)),
+        ("Longest over\nwithout", lambda one: times(one.worst_ms / one.alone_ms)),
+        ("Prefill,\nms", lambda one: shown(one.opened_ms)),
+    ]
+    title = "How a long prompt delays other verdicts"
+    return table_of(title, curve.prompts, columns, "Through the engine, without a link.")
 
 
 def _how(results: StudyResults) -> list[tuple[str, str]]:

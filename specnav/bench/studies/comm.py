@@ -6,13 +6,14 @@ The emulated link's bandwidth is chosen so that our row takes as long as the pap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from specnav.bench.data.latency import dssd_comm
 from specnav.bench.data.papers import figures
+from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import percent, signed
-from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, table_of
 from specnav.report.charts import ChartLine, LineChart
 from specnav.report.page import shown
 
@@ -57,25 +58,24 @@ def _read(results: StudyResults) -> StudyFindings:
         ]
     words = "α, probability that a draft token is accepted"
     chart = LineChart("Communication of a round", words, "ms", tuple(lines), ALPHAS)
-    rows = tuple(_line(gamma, one, results) for gamma, settings in by_gamma.items() for one in settings)
-    head = (
-        "γ",
-        "α",
-        "Rounds with\na rejection",
-        "Paper,\n1 − α^γ",
-        "Bytes up\na round",
-        "Bytes down\na round",
-        "Tcomm,\nms",
-        "Paper,\nms",
-        "Measured\nover paper",
-    )
+    columns: list[tuple[str, Callable[[tuple[int, SettingRecord]], str]]] = [
+        ("γ", lambda at: str(at[0])),
+        ("α", lambda at: f"{at[1].x:g}"),
+        ("Rounds with\na rejection", lambda at: percent(at[1].value(METHOD, _refused))),
+        ("Paper,\n1 − α^γ", lambda at: percent(100 * (1 - at[1].x ** at[0]))),
+        ("Bytes up\na round", lambda at: shown(at[1].value(METHOD, lambda row: row.uplink_bytes_per_round))),
+        ("Bytes down\na round", lambda at: shown(at[1].value(METHOD, lambda row: row.downlink_bytes_per_round))),
+        ("Tcomm,\nms", lambda at: shown(_comm_ms(at[1], results), 2)),
+        ("Paper,\nms", lambda at: shown(_printed_ms(*at), 2)),
+        ("Measured\nover paper", lambda at: signed(_off(*at, results))),
+    ]
     caption = (
         f"A row of the target has {ROW_BYTES} bytes here. The emulated link has {BANDWIDTH_MBPS:.1f} Mb/s, at "
         f"which a row takes the paper's {ROW_MS:g} ms, and a round trip of {TRIP_MS:g} ms. Tcomm: time waiting for the "
         "verdict minus the forward and its queue."
     )
-    table = Table("Beside DSSD's Table 1", head, rows, caption)
-    return StudyFindings([chart] if rows else [], [table])
+    places = [(gamma, one) for gamma, settings in by_gamma.items() for one in settings]
+    return StudyFindings([chart] * bool(places), [table_of("Beside DSSD's Table 1", places, columns, caption)])
 
 
 def _comm_ms(one: SettingRecord, results: StudyResults) -> float | None:
@@ -83,21 +83,17 @@ def _comm_ms(one: SettingRecord, results: StudyResults) -> float | None:
     return None if ms is None else ms / results.time_scale
 
 
-def _line(gamma: int, one: SettingRecord, results: StudyResults) -> tuple[str, ...]:
-    whole, measured = one.value(METHOD, lambda row: row.whole), _comm_ms(one, results)
-    refused = None if whole is None else 100 * (1 - whole)
-    printed = dssd_comm(one.x, gamma, ROW_MS, TRIP_MS)
-    return (
-        str(gamma),
-        f"{one.x:g}",
-        percent(refused),
-        percent(100 * (1 - one.x**gamma)),
-        shown(one.value(METHOD, lambda row: row.uplink_bytes_per_round), 0),
-        shown(one.value(METHOD, lambda row: row.downlink_bytes_per_round), 0),
-        shown(measured, 2),
-        shown(printed, 2),
-        signed(None if measured is None else 100 * (measured / printed - 1)),
-    )
+def _printed_ms(gamma: int, one: SettingRecord) -> float:
+    return dssd_comm(one.x, gamma, ROW_MS, TRIP_MS)
+
+
+def _off(gamma: int, one: SettingRecord, results: StudyResults) -> float | None:
+    measured = _comm_ms(one, results)
+    return None if measured is None else 100 * (measured / _printed_ms(gamma, one) - 1)
+
+
+def _refused(row: BenchRow) -> float | None:
+    return None if row.whole is None else 100 * (1 - row.whole)
 
 
 STUDY = Study(

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import DraftRecord, SettingRecord, StudyResults
 from specnav.bench.studies.figures import percent, times
-from specnav.bench.studies.plan import Study, StudyFindings, Table
+from specnav.bench.studies.plan import Study, StudyFindings, Table, table_of
 from specnav.report.charts import ChartLine, LineChart, RowChart, RowSeries
 from specnav.report.page import shown
 
@@ -21,18 +23,8 @@ def _read(results: StudyResults) -> StudyFindings:
     drafts = results.drafts
     if not drafts:
         return StudyFindings()
-    charts: list[LineChart | RowChart] = [
-        LineChart(
-            "One draft forward by rows",
-            "rows",
-            "ms",
-            tuple(
-                ChartLine(one.label, tuple((float(rows), ms) for rows, ms in one.row_ms), one.label)
-                for one in drafts
-            ),
-            ROWS,
-        )
-    ]
+    lines = tuple(ChartLine(one.label, tuple(one.row_ms), one.label) for one in drafts)
+    charts: list[LineChart | RowChart] = [LineChart("One draft forward by rows", "rows", "ms", lines, ROWS)]
     taus = tuple(_value(results, one, TAU_OF, _tau) for one in drafts)
     if any(value is not None for value in taus):
         series = (RowSeries("τ", taus),)
@@ -45,14 +37,20 @@ def _tau(row: BenchRow) -> float | None:
     return row.tau
 
 
+def _accepted(row: BenchRow) -> float | None:
+    return None if row.acceptance is None else 100 * row.acceptance
+
+
 def _settings(results: StudyResults, draft: DraftRecord) -> list[SettingRecord]:
     return [one for one in results.settings if one.folder in draft.folders]
 
 
-def _value(results: StudyResults, draft: DraftRecord, method: str, of: object) -> float | None:
+def _value(
+    results: StudyResults, draft: DraftRecord, method: str, of: Callable[[BenchRow], float | None]
+) -> float | None:
     """A method's figure with a draft on the link with the shortest round trip."""
     found = sorted(_settings(results, draft), key=lambda one: one.x)
-    return found[0].value(method, of) if found else None  # type: ignore[arg-type]
+    return found[0].value(method, of) if found else None
 
 
 def _ms(draft: DraftRecord, rows: int) -> float | None:
@@ -60,39 +58,28 @@ def _ms(draft: DraftRecord, rows: int) -> float | None:
 
 
 def _cost_table(results: StudyResults) -> Table:
-    head = (
-        "Draft",
-        "Runs on",
-        "Numbers",
-        "MB",
-        *(f"{rows} row{'s' * (rows > 1)},\nms" for rows in ROWS),
-        "1 row, over\nthe first",
-        f"τ\n({TAU_OF})",
-        "accepted",
-    )
     first = _ms(results.drafts[0], 1)
-    rows = []
-    for one in results.drafts:
+
+    def gain(one: DraftRecord) -> float | None:
         alone = _ms(one, 1)
-        accepted = _value(
-            results, one, TAU_OF, lambda row: None if row.acceptance is None else 100 * row.acceptance
-        )
-        gain = None if not alone or first is None else first / alone
-        rows.append(
-            (
-                one.label,
-                one.backend,
-                one.kind,
-                shown(one.size_mb, 1),
-                *(shown(_ms(one, count), 3) for count in ROWS),
-                times(gain),
-                shown(_value(results, one, TAU_OF, _tau), 2),
-                percent(accepted),
-            )
-        )
+        return None if not alone or first is None else first / alone
+
+    def ms_of(rows: int) -> tuple[str, Callable[[DraftRecord], str]]:
+        return f"{rows} row{'s' * (rows > 1)},\nms", lambda one: shown(_ms(one, rows), 3)
+
+    columns: list[tuple[str, Callable[[DraftRecord], str]]] = [
+        ("Draft", lambda one: one.label),
+        ("Runs on", lambda one: one.backend),
+        ("Numbers", lambda one: one.kind),
+        ("MB", lambda one: shown(one.size_mb, 1)),
+        *map(ms_of, ROWS),
+        ("1 row, over\nthe first", lambda one: times(gain(one))),
+        (f"τ\n({TAU_OF})", lambda one: shown(_value(results, one, TAU_OF, _tau), 2)),
+        ("accepted", lambda one: percent(_value(results, one, TAU_OF, _accepted))),
+    ]
     one = results.drafts[0]
     said = f"Medians, {one.threads} CPU thread{'s' * (one.threads > 1)} a forward, {one.context} tokens in the cache."
-    return Table("Time of a draft forward, and acceptance", head, tuple(rows), said)
+    return table_of("Time of a draft forward, and acceptance", results.drafts, columns, said)
 
 
 def _speed_table(results: StudyResults) -> Table:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import miss_percent, percent, speedup, system_of, times
-from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table, table_of
 from specnav.report.charts import RowChart, RowSeries
 from specnav.report.page import shown
 
@@ -34,28 +34,14 @@ def _read(results: StudyResults) -> StudyFindings:
     late = tuple(one.late(METHOD) for one in done)
     hits = tuple(_hits_a_hint(one) for one in done)
     speeds = tuple(one.value(METHOD, speedup) for one in done)
-    paper = (system.miss, "paper, all exits, miss") if system else (None, "")
+    level, words = (system.miss, "paper, all exits, miss") if system else (None, "")
     ready = (
         RowSeries("verdicts whose next draft was not completely prepared (miss)", missed),
         RowSeries("draft tokens drafted only after the verdict (r)", late, shade=1),
     )
     charts = [
-        RowChart(
-            "Drafts not ready when the verdict came",
-            "%",
-            names,
-            ready,
-            level=paper[0],
-            level_label=paper[1],
-            dots=True,
-        ),
-        RowChart(
-            "Hints that were acted on in time",
-            "hits over hints received, %",
-            names,
-            (RowSeries("", hits),),
-            1,
-        ),
+        RowChart("Drafts not ready when the verdict came", "%", names, ready, 0, level, words, dots=True),
+        RowChart("Hints that were acted on in time", "hits over hints received, %", names, (RowSeries("", hits),), 1),
         RowChart("Speed-up over cloud AR", "times ar", names, (RowSeries("", speeds),), 2, 1.0, "ar"),
     ]
     return StudyFindings(charts if done else [], [_table(done, results.time_scale)])
@@ -72,29 +58,16 @@ def _hints(row: BenchRow) -> float | None:
 
 
 def _table(done: Sequence[SettingRecord], scale: float) -> Table:
-    head = (
-        "Exits",
-        "Miss",
-        "r, tokens\ndrafted late",
-        "Hints\nper round",
-        "Hits\nper hint",
-        "Over ar",
-        "Forward\nms",
-    )
-    return Table("By exits", head, tuple(_line(one, scale) for one in done))
-
-
-def _line(one: SettingRecord, scale: float) -> tuple[str, ...]:
-    formula = one.formula(METHOD)
-    return (
-        one.label,
-        percent(one.value(METHOD, miss_percent)),
-        percent(one.late(METHOD)),
-        shown(one.value(METHOD, _hints), 1),
-        percent(_hits_a_hint(one)),
-        times(one.value(METHOD, speedup)),
-        shown(None if formula is None else formula.verify / scale, 1),
-    )
+    columns: list[tuple[str, Callable[[SettingRecord], str]]] = [
+        ("Exits", lambda one: one.label),
+        ("Miss", lambda one: percent(one.value(METHOD, miss_percent))),
+        ("r, tokens\ndrafted late", lambda one: percent(one.late(METHOD))),
+        ("Hints\nper round", lambda one: shown(one.value(METHOD, _hints), 1)),
+        ("Hits\nper hint", lambda one: percent(_hits_a_hint(one))),
+        ("Over ar", lambda one: times(one.value(METHOD, speedup))),
+        ("Forward\nms", lambda one: shown(formula.verify / scale if (formula := one.formula(METHOD)) else None, 1)),
+    ]
+    return table_of("By exits", done, columns)
 
 
 STUDY = Study(

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from specdec.options import DecodingOptions, GenerationOptions
 from specdec.settings import check_settings, same_as, setting
-from specnav.bench.records.study import StudyResults
-from specnav.bench.studies.plan import Study, StudyFindings, Table
+from specnav.bench.records.study import PayloadRecord, StudyResults
+from specnav.bench.studies.plan import Study, StudyFindings, table_of
 from specnav.errors import UsageError
 from specnav.report.charts import RowChart, RowSeries
 
@@ -32,23 +33,23 @@ class PayloadsAsked:
 
 def _read(results: StudyResults) -> StudyFindings:
     rows = results.payloads
-    table = Table(
-        "Bytes per round",
-        (
-            "Scheme", "Sampling", "Acceptance", "B up", "B down", "B down on\nrejection", "p95", "most", "asked\nagain",
-            "whole\nrows",
-        ),
-        tuple(
-            (
-                one.scheme, one.sampling, f"{one.acceptance:.2f}", f"{one.up:.1f}", f"{one.down:,.0f}",
-                f"{one.rejected_down:,.0f}", f"{one.rejected_p95:,.0f}", f"{one.rejected_max:,}", f"{one.again:.1%}",
-                str(one.whole_rows),
-            )
-            for one in rows
-        ),
+    columns: list[tuple[str, Callable[[PayloadRecord], str]]] = [
+        ("Scheme", lambda one: one.scheme),
+        ("Sampling", lambda one: one.sampling),
+        ("Acceptance", lambda one: f"{one.acceptance:.2f}"),
+        ("B up", lambda one: f"{one.up:.1f}"),
+        ("B down", lambda one: f"{one.down:,.0f}"),
+        ("B down on\nrejection", lambda one: f"{one.rejected_down:,.0f}"),
+        ("p95", lambda one: f"{one.rejected_p95:,.0f}"),
+        ("most", lambda one: f"{one.rejected_max:,}"),
+        ("asked\nagain", lambda one: f"{one.again:.1%}"),
+        ("whole\nrows", lambda one: str(one.whole_rows)),
+    ]
+    caption = (
         "Synthetic rows, p ~ rank^-s at temperature 1 with s uniform in 1.1 to 3; the draft's logits are the target's "
-        "plus normal noise. The code that describes, encodes and recovers rows is the real one.",
-    )  # fmt: skip
+        "plus normal noise. The code that describes, encodes and recovers rows is the real one."
+    )
+    table = table_of("Bytes per round", rows, columns, caption)
     charts = [
         RowChart(
             f"Bytes down on a rejection, {sampling}", "bytes, on a logarithmic scale",

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from specnav.bench.records.study import StudyResults
 from specnav.report.charts import LineChart, RowChart
 
+T = TypeVar("T")
 Value = int | float | str
 Kind = Literal["runs", "clients", "batch", "drafts", "computed"]
 
@@ -54,6 +55,14 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
+
+
+def table_of(
+    title: str, things: Iterable[T], columns: Sequence[tuple[str, Callable[[T], str]]], caption: str = ""
+) -> Table:
+    """A table with a row for each thing. columns: (head, text of a thing's cell)."""
+    rows = tuple(tuple(cell(one) for _, cell in columns) for one in things)
+    return Table(title, tuple(head for head, _ in columns), rows, caption)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from specnav.bench.studies.figures import (
     systems,
     times,
 )
-from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
+from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table, table_of
 from specnav.report.charts import ChartLine, LineChart, Mark
 
 ROWS = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30)
@@ -82,29 +82,23 @@ def _by_rows(
 
 def _table(run: SettingRecord) -> Table:
     paper = table_7()
-    lines = []
-    for rows in ROWS:
-        cells = [str(rows)]
-        for kind in KINDS.values():
-            name = f"{kind}+rows:{rows}"
-            cells += [
-                percent(run.value(name, miss_percent)),
-                percent(run.late(name)),
-                times(run.value(name, speedup)),
-            ]
-        lines.append((*cells, percent(paper.get(rows))))
-    head = (
-        "Rows",
-        "Hints and\nguesses: miss",
-        "r",
-        "over ar",
-        "Hints only:\nmiss",
-        "r",
-        "over ar",
-        "Paper's miss,\nTable 7",
-    )
+
+    def of_kind(head: str, kind: str) -> list[tuple[str, Callable[[int], str]]]:
+        return [
+            (head, lambda rows: percent(run.value(f"{kind}+rows:{rows}", miss_percent))),
+            ("r", lambda rows: percent(run.late(f"{kind}+rows:{rows}"))),
+            ("over ar", lambda rows: times(run.value(f"{kind}+rows:{rows}", speedup))),
+        ]
+
+    both, hints = KINDS.values()
+    columns: list[tuple[str, Callable[[int], str]]] = [
+        ("Rows", str),
+        *of_kind("Hints and\nguesses: miss", both),
+        *of_kind("Hints only:\nmiss", hints),
+        ("Paper's miss,\nTable 7", lambda rows: percent(paper.get(rows))),
+    ]
     words = "Miss: verdicts whose next draft was not completely prepared. r: draft tokens drafted after the verdict."
-    return Table("By rows", head, tuple(lines), words)
+    return table_of("By rows", ROWS, columns, words)
 
 
 STUDY = Study(

@@ -13,17 +13,17 @@ from specdec.link.shaping import LinkProfile
 from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
 from specnav.bench.data.latency import acceptance_for
-from specnav.bench.records.clients import ClientsRow
+from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
 from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, TREE_FAILS, SimulatedPair
 from specnav.plan.simulated.replica import ReplicaPolicy
+from specnav.plan.simulated.session import SimulatedDecision
 from specnav.plan.simulated.simulation import Fleet, Window, simulate
 from specnav.plan.simulated.times import RowTimes, SimulatedForwardTimes
 from specnav.plan.simulated.workload import Workload
-from specnav.results.demo import Setting, number_of, percentile
+from specnav.results.demo import number_of, percentile
 from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json
 
-FILE = "clients.json"
 SECONDS = 60.0
 """Simulated time after the warm-up."""
 WARM_MS = 5_000.0
@@ -31,13 +31,6 @@ RATE_MAY, GAP_MAY = 0.15, 0.25
 """Allowed relative error of the simulation, for throughput and for the 95th percentile."""
 NO_TIME_MS = 0.05
 """Assumed time of an unpaced draft forward, which the file does not contain."""
-
-
-class SavedClients(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of `clients.json` that the simulation reads."""
-
-    rows: list[ClientsRow]
-    config: dict[str, Setting] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,9 +67,9 @@ class MeasuredComparison:
         return abs(self.rate_off) > RATE_MAY or abs(self.gap_off or 0.0) > GAP_MAY
 
 
-def load_clients(place: Path) -> SavedClients:
+def load_clients(place: Path) -> ClientsRun:
     """Load a saved run from its file or folder. Raises EvaluationError."""
-    found = read_json(place / FILE if place.is_dir() else place, SavedClients)
+    found = read_json(place / CLIENTS_FILE if place.is_dir() else place, ClientsRun)
     rows = [row for row in found.rows if row.method in METHODS and row.rate > 0]
     if not rows:
         raise EvaluationError(
@@ -92,7 +85,7 @@ def paced(ms: float) -> SimulatedForwardTimes:
     )
 
 
-def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD_MS) -> Fleet:
+def fleet_of(saved: ClientsRun, row: ClientsRow, overhead_ms: float = OVERHEAD_MS) -> Fleet:
     """The fleet of a measurement: its clients, which ask one question after another, and one verifier.
 
     overhead_ms: of a round on the edge. Raises EvaluationError if the verifier was not paced, since times are unknown.
@@ -135,17 +128,12 @@ def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD
 
 
 def played_beside(
-    saved: SavedClients, row: ClientsRow, seed: int = 0, overhead_ms: float = OVERHEAD_MS
+    saved: ClientsRun, row: ClientsRow, seed: int = 0, overhead_ms: float = OVERHEAD_MS
 ) -> MeasuredComparison:
     """Simulate one measurement with its own settings. Raises EvaluationError."""
     window = Window(WARM_MS, 1e3 * SECONDS, 0.0)
     played = simulate(fleet_of(saved, row, overhead_ms), row.method, seed, window, keep=True)
-    tokens, gaps = delivered(
-        [one.chunks for one in sorted(played.decisions, key=lambda one: one.began_ms)],
-        [one.robot for one in sorted(played.decisions, key=lambda one: one.began_ms)],
-        window.warm_ms,
-        window.end_ms,
-    )
+    tokens, gaps = delivered(sorted(played.decisions, key=lambda one: one.began_ms), window)
     return MeasuredComparison(
         method=row.method,
         clients=row.clients,
@@ -154,22 +142,20 @@ def played_beside(
         gap_ms=row.gap_ms_p95 or None,
         simulated_gap_ms=percentile(gaps, 95) or 0.0,
         batch=row.server.get("sessions_a_forward", row.batch),
-        simulated_batch=played.batch,
+        simulated_batch=played.counted.batch,
         mark=row.mark,
     )
 
 
-def delivered(
-    chunks: Sequence[Sequence[tuple[float, int]]], robots: Sequence[int], begin: float, end: float
-) -> tuple[int, list[float]]:
-    """(tokens delivered between `begin` and `end`, times between two chunks of one client, including prompts)."""
+def delivered(decisions: Sequence[SimulatedDecision], window: Window) -> tuple[int, list[float]]:
+    """(tokens delivered in the measured time, times between two chunks of one client, including prompts)."""
     tokens, gaps = 0, []
     last: dict[int, float] = {}
-    for answer, robot in zip(chunks, robots, strict=True):
-        for at, count in answer:
-            if begin <= at <= end:
+    for one in decisions:
+        for at, count in one.chunks:
+            if window.warm_ms <= at <= window.end_ms:
                 tokens += count
-                if robot in last:
-                    gaps.append(at - last[robot])
-            last[robot] = at
+                if one.robot in last:
+                    gaps.append(at - last[one.robot])
+            last[one.robot] = at
     return tokens, gaps

@@ -71,14 +71,14 @@ def figures_of(played: FleetRun, method: str, work: Workload, gpus: int) -> Flee
         took.append((one.due_ms, ended - one.due_ms, one.answer))
     whole = [ms for _, ms, _ in took]
     each = [ms / answer for _, ms, answer in took]
-    count = max(1, len(took))
+    counted, forwards = played.counted, max(1, played.counted.forwards)
     ways = Counter(one.way for one in played.decisions if one.ended_ms >= 0)
     ended_tokens = sum(one.answer for one in played.decisions if one.ended_ms >= 0)
     return FleetFigures(
         method=method,
         robots=work.robots,
         gpus=gpus,
-        overloaded=played.overloaded or late > LATE_SHARE * count,
+        overloaded=played.overloaded or late > LATE_SHARE * max(1, len(took)),
         due=len(took),
         decision_ms_p50=percentile(whole, 50) or 0.0,
         decision_ms_p95=percentile(whole, 95) or 0.0,
@@ -87,14 +87,14 @@ def figures_of(played: FleetRun, method: str, work: Workload, gpus: int) -> Flee
         token_ms_p95=percentile(each, 95) or 0.0,
         token_ms_p95_ci=batch_ci([(due, ms / n) for due, ms, n in took], window.warm_ms, window.end_ms),
         tokens_per_s=1e3 * ended_tokens / window.measure_ms,
-        idle=played.idle,
-        wait_ms=played.wait_ms,
-        outside=played.outside,
-        outside_ms=played.outside_ms,
-        batch=played.batch,
-        rows=played.rows,
-        forward_ms=played.forward_ms,
-        tau=played.tau,
+        idle=max(0.0, 1 - counted.busy_ms / (played.lasted_ms * gpus)),
+        wait_ms=counted.wait_ms / max(1, counted.waited),
+        outside=counted.outside,
+        outside_ms=counted.outside_ms / max(1, counted.outside),
+        batch=counted.batch,
+        rows=counted.rows / forwards,
+        forward_ms=counted.busy_ms / forwards,
+        tau=counted.gained / max(1, counted.rounds),
         ways={name: n / max(1, sum(ways.values())) for name, n in ways.most_common()} if method == "auto" else {},
     )
 

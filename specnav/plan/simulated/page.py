@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from specnav.bench.records.batch import on_line
-from specnav.bench.report.studies import StudyPage, view_chart
+from specnav.bench.report.studies import StudyPage
 from specnav.bench.studies.crossings import Crossing, crossings
 from specnav.bench.studies.figures import percent
 from specnav.bench.studies.plan import Table
@@ -41,13 +41,12 @@ def headline(results: FleetResults) -> list[Figure]:
 def write_fleet(folder: Path) -> Path:
     """Draw `report.html` beside a folder's `fleet.json`; returns its path. Raises EvaluationError."""
     results = load_fleet(folder)
-    charts = [view_chart(chart) for chart in _charts(results)]
     view = StudyPage(
         name="fleet",
         title=f"{results.robots} robots",
         question=QUESTION,
         alert="",
-        charts=[chart for chart in charts if chart.picture],
+        charts=_charts(results),
         tables=[table for table in _tables(results) if table.rows],
         how=[("Calibrated from", words) for words in results.calibrated],
         runs=[],

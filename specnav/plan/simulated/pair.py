@@ -62,16 +62,6 @@ class SimulatedPair:
         """Milliseconds of a draft forward over `rows` rows."""
         return self.draft_ms.for_rows(rows) if isinstance(self.draft_ms, RowMs) else self.draft_ms
 
-    @property
-    def log_alpha(self) -> float:
-        """Logarithm of `alpha`, for drawing the number of accepted tokens of a chain."""
-        return math.log(max(self.alpha, 1e-12)) if self.alpha < 1 else -1e-12
-
-    @property
-    def log_tree_alpha(self) -> float:
-        """Logarithm of `tree_alpha`, for drawing the number of accepted levels of a tree."""
-        return math.log(max(self.tree_alpha, 1e-12)) if self.tree_alpha < 1 else -1e-12
-
 
 @dataclass(frozen=True)
 class MethodModel:
@@ -131,6 +121,7 @@ def way_of(name: str, pair: SimulatedPair, target: SimulatedForwardTimes, rtt_ms
     )  # fmt: skip
 
 
-def accepted(drawn: Random, log_alpha: float, most: int) -> int:
-    """Draw the number of accepted tokens, at most `most`; each has the same probability after the one before it."""
+def accepted(drawn: Random, alpha: float, most: int) -> int:
+    """Draw the number of accepted tokens, at most `most`; each has the probability `alpha` after the one before it."""
+    log_alpha = math.log(max(alpha, 1e-12)) if alpha < 1 else -1e-12
     return min(most, int(math.log(1.0 - drawn.random()) / log_alpha))

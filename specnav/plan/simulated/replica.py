@@ -42,8 +42,8 @@ class QueuedSession(Protocol):
     owner: bytes
     number: int
 
-    def ran(self, now_ms: float, since_ms: float) -> None:
-        """Called when the requested rows have run; the request arrived at `since_ms`."""
+    def ran(self, now_ms: float) -> None:
+        """Called when the requested rows have run."""
         ...
 
 
@@ -85,8 +85,9 @@ class SimulatedRows:
 class Counted:
     """Counters of all verifiers of a fleet, over the measured time from begin_ms to end_ms.
 
-    wait_ms, waited: total wait of verdicts and streamed tokens before their forwards, and their number. rounds, gained:
-    verdicts and the tokens gained, over the whole run. cloud_ms: wait plus forward of each verdict, if kept.
+    wait_ms, waited: total wait of verdicts and streamed tokens before their forwards, and their number. outside_ms,
+    outside: likewise of sessions for room in the KV cache. rounds, gained: verdicts and the tokens gained, over the
+    whole run.
     """
 
     begin_ms: float
@@ -101,7 +102,11 @@ class Counted:
     outside: int = 0
     rounds: int = 0
     gained: int = 0
-    cloud_ms: list[float] = field(default_factory=list)
+
+    @property
+    def batch(self) -> float:
+        """Sessions per forward."""
+        return self.sessions / max(1, self.forwards)
 
     def counts(self, at_ms: float) -> bool:
         """Whether a moment lies in the measured time."""
@@ -230,7 +235,7 @@ class SimulatedReplica:
         ]
         for one, rest in left:
             if rest is None:
-                one.work.ran(now, cast(Any, one.need).since_ms)  # type: ignore[attr-defined]
+                one.work.ran(now)  # type: ignore[attr-defined]
 
 
 @dataclass

@@ -53,7 +53,6 @@ class Planner:
     def __init__(
         self, fleet: Fleet, promise: Promise, seed: int, methods: Sequence[str] = METHODS, coarse: bool = False,
         auto: Mapping[LinkProfile, str] | None = None,
-        tell: Callable[[FleetFigures], None] = lambda figures: None,
     ) -> None:  # fmt: skip
         """Prepare a planner.
 
@@ -64,10 +63,9 @@ class Planner:
             methods: methods from which `auto` chooses.
             coarse: fewer decisions per run, and a less precise search.
             auto: the method that `auto` uses on each link; None: find it by simulation.
-            tell: called with the figures of every run.
         """
         self.fleet, self.promise = fleet, promise
-        self._seed, self._tell = seed, tell
+        self._seed = seed
         self._methods = tuple(name for name in methods if name != "auto") or tuple(n for n in METHODS if n != "auto")
         self._auto = auto
         self._decisions, self._exact = (FEW, COARSE) if coarse else (ENOUGH, FINE)
@@ -93,7 +91,6 @@ class Planner:
             auto = self.best_on_links() if method == "auto" else EMPTY
             played = simulate(fleet, method, self._seed, window, most_open=most_open, auto=auto)
             self.seen[key] = figures_of(played, method, work, gpus)
-            self._tell(self.seen[key])
         return self.seen[key]
 
     def best_on_links(self) -> Mapping[LinkProfile, str]:
@@ -102,7 +99,7 @@ class Planner:
             found: dict[LinkProfile, str] = {}
             for profile, _ in self.fleet.links:
                 fleet = replace(self.fleet, links=((profile, 1.0),))
-                alone = Planner(fleet, self.promise, self._seed, self._methods, coarse=True, tell=self._tell)
+                alone = Planner(fleet, self.promise, self._seed, self._methods, coarse=True)
                 found[profile] = alone._best()
             self._auto = found
         return self._auto
@@ -124,7 +121,8 @@ class Planner:
         """How many robots `gpus` GPUs serve; 0 if the promise fails even for one robot."""
         if not self.held(method, 1, gpus):
             return 0
-        return self._last(lambda robots: self.held(method, robots, gpus), guess or 2 * gpus, not guess, MOST_ROBOTS)
+        factor = STEP_OUT if guess else 2.0
+        return self._turn(lambda robots: self.held(method, robots, gpus), 1, guess or 2 * gpus, factor, MOST_ROBOTS)[0]
 
     def enough_gpus(self, method: str, robots: int, guess: int) -> int | None:
         """The guess from a part of the fleet, or somewhat more if that is too few; None if a third more is too few."""
@@ -139,42 +137,27 @@ class Planner:
         """The fewest GPUs that keep the promise for `robots` robots; None if no number does."""
         if not self.held(method, 1, 1):
             return None
-        low, high = 0, max(1, guess)
-        while not self.held(method, robots, high):
-            low, high = high, max(high + 1, int(high * STEP_OUT))
-            if high > MOST_GPUS:
-                return None
-        if not low:
-            down = high
-            while down > 1:
-                down = min(down - 1, int(down / STEP_OUT)) or 1
-                if not self.held(method, robots, down):
-                    low = down
-                    break
-                high = down
-        while high - low > max(1, int(self._exact * high)):
-            middle = (low + high) // 2
-            if self.held(method, robots, middle):
-                high = middle
-            else:
-                low = middle
-        return high
+        gpus = self._turn(lambda gpus: not self.held(method, robots, gpus), 0, guess, STEP_OUT, MOST_GPUS)[1]
+        return gpus if gpus <= MOST_GPUS else None
 
-    def _last(self, holds: Callable[[int], bool], guess: int, doubling: bool, limit: int) -> int:
-        """The largest number that holds, given that 1 does; steps outwards from the guess, then bisects."""
-        factor = 2.0 if doubling else STEP_OUT
-        low, high = 1, max(2, guess)
+    def _turn(
+        self, holds: Callable[[int], bool], low: int, guess: int, factor: float, limit: int
+    ) -> tuple[int, int]:
+        """(a number that holds, a larger one that does not): steps outwards from the guess, then bisects.
+
+        low: holds. The second number is above `limit` if no number up to it was found that does not hold.
+        """
+        least, high = low, max(low + 1, guess)
         if holds(high):
             while holds(high):
                 low, high = high, max(high + 1, int(high * factor))
                 if high > limit:
-                    return low
+                    return low, high
         else:
-            down = high
-            while down > 2:
-                down = max(1, min(down - 1, int(down / factor)))
-                if down <= 1 or holds(down):
-                    low = max(1, down)
+            while low == least and high > least + 1:
+                down = max(least, min(high - 1, int(high / factor)))
+                if down == least or holds(down):
+                    low = down
                     break
                 high = down
         while high - low > max(1, int(self._exact * low)):
@@ -183,7 +166,7 @@ class Planner:
                 low = middle
             else:
                 high = middle
-        return low
+        return low, high
 
 
 def check_possible(planner: Planner, methods: Sequence[str]) -> None:

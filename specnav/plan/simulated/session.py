@@ -69,7 +69,7 @@ class RobotSession:
         counted: Counted,
         keep: bool,
     ) -> None:
-        """keep: whether to record the time of each chunk and of each verdict."""
+        """keep: whether to record the time of each chunk."""
         self.decision = decision
         self.tokens = decision.prompt + decision.answer
         self.rank, self.number, self.owner = 0, edge.number, edge.number.to_bytes(4, "big")
@@ -90,7 +90,7 @@ class RobotSession:
         at_ms = self._edge.up_ms(now_ms, size) + picture_ms
         self._replica.admit(SimulatedRows(self, max(1, self._prompt - known_rows), prompt=True), at_ms)
 
-    def ran(self, now_ms: float, since_ms: float) -> None:
+    def ran(self, now_ms: float) -> None:
         """Continue after a forward that this session requested."""
         if not self._opened:  # the last row of a prompt gives the first token
             self._opened = True
@@ -101,21 +101,15 @@ class RobotSession:
             self._drafting -= 1
             self._ask_streaming(now_ms)
         else:
-            self._verified(now_ms, since_ms)
+            self._verified(now_ms)
 
-    def _verified(self, now_ms: float, since_ms: float) -> None:
+    def _verified(self, now_ms: float) -> None:
         way, pair = self._way, self._pair
         size = min(way.size, self._left - 1)
-        kept = (
-            accepted(self._drawn, pair.log_tree_alpha if way.tree else pair.log_alpha, size)
-            if size > 0
-            else 0
-        )
+        kept = accepted(self._drawn, pair.tree_alpha if way.tree else pair.alpha, size) if size > 0 else 0
         self._whole = kept == way.size
         self._counted.rounds += 1
         self._counted.gained += kept + 1
-        if self._keep:
-            self._counted.cloud_ms.append(now_ms - since_ms)
         if way.cloud_drafts:
             self._drafting = min(way.size, max(0, self._left - kept - 2))
         self._gain(kept + 1, now_ms)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import simpy
 
 EMPTY: Mapping[LinkProfile, str] = MappingProxyType({})
-TICKS = 20
-"""Number of progress reports of a run."""
+CHECKS = 20
+"""How often a run is checked for overload, and its drain for decisions in progress."""
 
 
 @dataclass(frozen=True)
@@ -74,24 +74,14 @@ class FleetRun:
     """The result of a run.
 
     decisions: those due in the measured time, including unfinished ones. overloaded: the run was aborted because of too
-    many decisions in progress. idle: share of the GPUs' time without a forward. wait_ms: mean wait of a verdict before
-    its forward. outside, outside_ms: sessions that waited for room in the KV cache, and their mean wait. batch, rows:
-    sessions and rows per forward. tau: tokens per verdict. cloud_ms: wait plus forward of each verdict, if kept.
+    many decisions in progress. lasted_ms: measured time, shorter in an aborted run.
     """
 
     decisions: list[SimulatedDecision]
     window: Window
     overloaded: bool
-    idle: float
-    wait_ms: float
-    outside: int
-    outside_ms: float
-    batch: float
-    rows: float
-    forward_ms: float
-    tau: float
-    cloud_ms: list[float]
-    rounds: int
+    lasted_ms: float
+    counted: Counted
 
 
 def simpy_module() -> Any:
@@ -216,7 +206,7 @@ class _FleetState:
                 yield self.env.timeout(at_ms - self.env.now)
             self.due(self.edges[robot], self.env.now)
 
-    def play(self, seed: int, tick: Callable[[float], None]) -> None:
+    def play(self, seed: int) -> None:
         """Run until all measured decisions have ended, or the run is aborted."""
         env, window, work = self.env, self.window, self.fleet.work
         if work.arrivals == "after":
@@ -225,14 +215,12 @@ class _FleetState:
                 self.later(self.drawn.uniform(0.0, spread), edge)
         else:
             env.process(self.arrivals(seed))
-        step = window.end_ms / TICKS
-        for number in range(1, TICKS + 1):
-            env.run(until=number * step)
-            tick(1 / TICKS)
+        for number in range(1, CHECKS + 1):
+            env.run(until=number * window.end_ms / CHECKS)
             if self.overloaded:
                 return
         while env.now < window.end_ms + window.drain_ms and self._unfinished():
-            env.run(until=env.now + max(1.0, window.drain_ms / TICKS))
+            env.run(until=env.now + max(1.0, window.drain_ms / CHECKS))
 
     def _unfinished(self) -> bool:
         if self.keep:  # only delivered chunks are measured
@@ -259,7 +247,6 @@ def simulate(
     most_open: float = float("inf"),
     keep: bool = False,
     auto: Mapping[LinkProfile, str] = EMPTY,
-    tick: Callable[[float], None] = lambda share: None,
 ) -> FleetRun:
     """Simulate a fleet with one method.
 
@@ -271,7 +258,6 @@ def simulate(
         most_open: decisions in progress at which the run is aborted as overloaded.
         keep: record the time of each chunk and return the decisions of the whole run.
         auto: the method that `auto` uses on each link.
-        tick: called with the additional share that is done.
 
     Raises:
         EvaluationError: for an unknown method, or for `auto` without a method for each link.
@@ -280,32 +266,12 @@ def simulate(
     if method == "auto" and not all(profile in auto for profile, _ in fleet.links):
         raise EvaluationError("auto needs the best method of each link")
     run = _FleetState(fleet, method, seed, window, most_open, keep, auto)
-    run.play(seed, tick)
-    counted, forwards = run.counted, max(1, run.counted.forwards)
-    lasted = max(1e-9, min(run.env.now, window.end_ms) - window.warm_ms)
-    return FleetRun(
-        decisions=run.decisions + _unbegun(run),
-        window=window,
-        overloaded=run.overloaded,
-        idle=max(0.0, 1 - counted.busy_ms / (lasted * fleet.gpus)),
-        wait_ms=counted.wait_ms / max(1, counted.waited),
-        outside=counted.outside,
-        outside_ms=counted.outside_ms / max(1, counted.outside),
-        batch=counted.sessions / forwards,
-        rows=counted.rows / forwards,
-        forward_ms=counted.busy_ms / forwards,
-        tau=counted.gained / max(1, counted.rounds),
-        cloud_ms=counted.cloud_ms,
-        rounds=counted.rounds,
-    )
-
-
-def _unbegun(run: _FleetState) -> list[SimulatedDecision]:
-    """Decisions that still wait on their robots at the end."""
-    window = run.window
-    return [
-        SimulatedDecision(edge.number, due, -1.0, 0, 1, run.method)
+    run.play(seed)
+    unbegun = [
+        SimulatedDecision(edge.number, due, -1.0, 0, 1, method)
         for edge in run.edges
         for due in edge.waiting
         if window.warm_ms <= due < window.end_ms
     ]
+    lasted_ms = max(1e-9, min(run.env.now, window.end_ms) - window.warm_ms)
+    return FleetRun(run.decisions + unbegun, window, run.overloaded, lasted_ms, run.counted)

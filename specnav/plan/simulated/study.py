@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from specnav.plan.simulated.measures import FleetFigures
 from specnav.plan.simulated.pair import checked
 from specnav.plan.simulated.records import MethodPlan, SweepPoint
 from specnav.plan.simulated.search import Planner, Promise, check_possible
@@ -42,24 +41,21 @@ class PlanQuestion:
         return 2 * len(self.methods) + len(self.methods) * len(self.rtts)
 
 
-def answer_methods(
-    asked: PlanQuestion, step: Callable[[str], None], tell: Callable[[FleetFigures], None] = lambda figures: None
-) -> Iterator[tuple[int, MethodPlan]]:
+def answer_methods(asked: PlanQuestion, step: Callable[[str], None]) -> Iterator[tuple[int, MethodPlan]]:
     """Yield (number of available GPUs, plan of a method) for each method.
 
     For a large fleet, a part with its share of the GPUs is searched, and the result is tested with the whole fleet.
-    step: called with a description before each step. tell: called with the figures of every run.
-    Raises EvaluationError if the promise is out of reach.
+    step: called with a description before each step. Raises EvaluationError if the promise is out of reach.
     """
     robots = asked.fleet.work.robots
     parts = max(1, robots // PART)
-    part = Planner(asked.fleet, asked.promise, asked.seed, asked.methods, tell=tell)
+    part = Planner(asked.fleet, asked.promise, asked.seed, asked.methods)
     step("one robot alone")
     check_possible(part, [name for name in asked.methods if name != "auto"] or asked.methods)
     whole = part
     if parts > 1:
         auto = part.best_on_links() if "auto" in asked.methods else None
-        whole = Planner(asked.fleet, asked.promise, asked.seed, asked.methods, auto=auto, tell=tell)
+        whole = Planner(asked.fleet, asked.promise, asked.seed, asked.methods, auto=auto)
     needed: dict[str, int | None] = {}
     for method in asked.methods:
         step(f"{method}: GPUs for {robots} robots")
@@ -113,14 +109,12 @@ def _plan(
     )
 
 
-def sweep_links(
-    asked: PlanQuestion, step: Callable[[str], None], tell: Callable[[FleetFigures], None] = lambda figures: None
-) -> Iterator[SweepPoint]:
+def sweep_links(asked: PlanQuestion, step: Callable[[str], None]) -> Iterator[SweepPoint]:
     """Yield the methods' results on one GPU at other round trips, with all else as on the first link."""
     profile = asked.fleet.links[0][0]
     for rtt in asked.rtts:
         fleet = replace(asked.fleet, links=((replace(profile, rtt_ms=rtt), 1.0),))
-        planner = Planner(fleet, asked.promise, asked.seed, asked.methods, coarse=True, tell=tell)
+        planner = Planner(fleet, asked.promise, asked.seed, asked.methods, coarse=True)
         robots: dict[str, int] = {}
         alone: dict[str, float] = {}
         for method in asked.methods:

@@ -7,6 +7,7 @@ together with `prompt_rows` rows of prompts.
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Protocol
 
 from specdec.row_ms import RowMs
@@ -29,16 +30,12 @@ class CurveTimes:
     """Times measured by `specnav bench study batch`; rows of prompts count as rows of one more session."""
 
     def __init__(self, curve: BatchCurve) -> None:
-        self._curve = curve
-        self._known: dict[tuple[int, int], float] = {}
+        self._latency_ms = cache(curve.latency_ms)
 
     def forward_ms(self, sessions: int, rows: int, prompt_rows: int) -> float:
         """See SimulatedForwardTimes."""
-        key = (sessions + (prompt_rows > 0), rows + prompt_rows)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._curve.latency_ms(key[0], key[1] / max(1, key[0]))
-        return found
+        sharing = sessions + (prompt_rows > 0)
+        return self._latency_ms(sharing, (rows + prompt_rows) / max(1, sharing))
 
 
 class RowTimes:
@@ -56,19 +53,13 @@ class RowTimes:
         """
         if not ms > 0:
             raise EvaluationError("forward times must be more than 0 ms: give those of the GPU")
-        self._points = [(float(rows), one) for rows, one in ms.points] if isinstance(ms, RowMs) else None
+        points = [(float(rows), one) for rows, one in ms.points] if isinstance(ms, RowMs) else []
+        self._by_rows = cache(partial(on_line, points)) if points else None
         self._ms = float(ms)
         self._knee = knee
-        self._known: dict[tuple[int, int], float] = {}
 
     def forward_ms(self, sessions: int, rows: int, prompt_rows: int) -> float:
         """See SimulatedForwardTimes."""
-        key = (rows, prompt_rows)
-        found = self._known.get(key)
-        if found is None:
-            if self._points is None:
-                found = self._ms * max(1.0, (rows + prompt_rows) / self._knee)
-            else:
-                found = on_line(self._points, max(1, rows)) + prompt_rows * self._ms / self._knee
-            self._known[key] = found
-        return found
+        if self._by_rows is None:
+            return self._ms * max(1.0, (rows + prompt_rows) / self._knee)
+        return self._by_rows(max(1, rows)) + prompt_rows * self._ms / self._knee
