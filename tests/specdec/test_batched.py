@@ -135,7 +135,7 @@ def test_sampled_answers_have_the_targets_distribution_in_shared_forwards(
 ) -> None:
     """Sixteen edges at a time, of different temperatures: one's processors could fall on another's rows."""
     address, engine = table_server
-    answers: list[list[int]] = []
+    answers: dict[str, list[list[int]]] = {method: [] for method in METHODS_OF_ALL_KINDS}
     others = [GenerationOptions(10, temperature=0.3), GenerationOptions(10, temperature=2.0, top_k=2)]
 
     def job(seed: int) -> Callable[[], None]:
@@ -150,15 +150,14 @@ def test_sampled_answers_have_the_targets_distribution_in_shared_forwards(
             if decoder.stats.finish == "eos":
                 ids.append(0)
             if counts:
-                answers.append(ids)
+                answers[method].append(ids)
 
         return ask
 
-    run_side_by_side([job(seed) for seed in range(400)])
-    counts = Counter(tuple(ids[:JOINT]) for ids in answers)
-    p_value = min(
-        chi_square(counts, answer_chances(UNLIKE.target, PROMPT, SAMPLED, JOINT)),
-        leaning_pvalue(answers, UNLIKE, SAMPLED),
-    )
-    assert p_value > FALSE_ALARM, f"p-value {p_value:.1e}"
+    run_side_by_side([job(seed) for seed in range(800)])
+    expected = answer_chances(UNLIKE.target, PROMPT, SAMPLED, JOINT)
+    for method, found in answers.items():
+        counts = Counter(tuple(ids[:JOINT]) for ids in found)
+        p_value = min(chi_square(counts, expected), leaning_pvalue(found, UNLIKE, SAMPLED))
+        assert p_value > FALSE_ALARM, f"{method}: p-value {p_value:.1e}"
     assert engine.load.sessions > 1.2 * engine.load.forwards, "hardly any forward was shared: this shows little"
