@@ -40,8 +40,10 @@ class TestDraftModels:
         self._is_right(text_pair, paired, "cloud-sd", chat_prompt(text_pair.target, "longer than eight"))
         assert len(events(paired, "draft_failed")) == 1
 
-    @pytest.mark.parametrize("method", ["sd", "fsd", "auto", "dsd", "sd+overlap:stream", "sd+tree:8x3"])
-    @pytest.mark.parametrize("dies_after", [0, 7])
+    @pytest.mark.parametrize(
+        ("method", "dies_after"),
+        [("sd", 0), ("sd", 7), ("fsd", 0), ("auto", 7), ("dsd", 0), ("sd+overlap:stream", 7), ("sd+tree:8x3", 7)],
+    )
     def test_of_the_edge_that_dies(
         self,
         text_pair: Pair,

@@ -47,7 +47,7 @@ def looked_at(server: RunningServer) -> int:
     return server.server._engine.prompts.pictures.looked_at
 
 
-@pytest.mark.parametrize("method", ["sd", "ar", "fsd", "dssd", "cloud-sd", "split"])
+@pytest.mark.parametrize("method", ["sd", "cloud-sd", "split"])
 def test_a_decision_sends_and_looks_at_its_new_frame_alone(
     vision_pair: Pair, start_server: StartServer, method: str
 ) -> None:
@@ -112,7 +112,7 @@ def test_an_answer_goes_on_after_a_cut_and_its_pictures_stay(
     assert shelf_of(server).missing == 0
 
 
-@pytest.mark.parametrize("kept_mb", [0, 0.002, 0.012])
+@pytest.mark.parametrize("kept_mb", [0, 0.012])
 def test_a_small_shelf_costs_bytes_and_no_answer(
     vision_pair: Pair, start_server: StartServer, kept_mb: float
 ) -> None:

@@ -15,7 +15,7 @@ from specdec.models import LoadedModel, load_model
 from tests.engine_contract.contract import Client
 from tests.helpers.drafts import without_epsilon
 from tests.helpers.servers import Pair
-from tests.helpers.tiny_models import DRAFT_NOISE, build_llama, build_qwen2vl, noisy_copy
+from tests.helpers.tiny_models import DRAFT_NOISE, build_llama, build_qwen2vl, built_pairs, noisy_copy
 
 KV_BYTES = 1 << 26
 
@@ -46,8 +46,10 @@ def make_for(engine_name: str) -> Callable[[LoadedModel], MakeEngine]:
 
 
 @pytest.fixture(scope="session")
-def text_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Llama target and draft, with heads as wide as every engine takes them."""
+def text_pair(tmp_path_factory: pytest.TempPathFactory, engine_name: str) -> Pair:
+    """Llama target and draft: for another engine than ours, with heads as wide as every engine takes them."""
+    if engine_name == "own":
+        return Pair(*(load_model(built_pairs() / f"text-{kind}") for kind in ("target", "draft")))
     folder = tmp_path_factory.mktemp("pair")
     build_llama(folder / "text-target", hidden=128)
     noisy_copy(folder / "text-target", folder / "text-draft", DRAFT_NOISE)
@@ -57,6 +59,8 @@ def text_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 @pytest.fixture(scope="session")
 def seeing_target(tmp_path_factory: pytest.TempPathFactory, engine_name: str) -> LoadedModel:
     """A Qwen2-VL."""
+    if engine_name == "own":
+        return load_model(built_pairs() / "vision-target")
     folder = build_qwen2vl(tmp_path_factory.mktemp("seeing") / "target", hidden=128)
     # llama.cpp adds nothing in the norms of a Qwen2-VL: it does not read how much.
     return load_model(without_epsilon(folder) if engine_name == "llamacpp" else folder)

@@ -53,8 +53,6 @@ SAMPLED = GenerationOptions(TOKENS, temperature=1.0)
 
 
 COMBINATIONS = [
-    "sd+tree:12x4",
-    "sd+overlap:continue",
     "sd+overlap:stream",
     "sd+overlap:hinted-stream",
     "dssd+overlap:stream+leave:tokens",
@@ -62,19 +60,16 @@ COMBINATIONS = [
     "fsd+overlap:hints+queues:random/fifo",
     "fsd+tree:12x4+rows:3",
     "specedge+nodes:paid",
-    "sd+drafter:both",
     "ngram+overlap:stream",
     "ngram+length:sequence:0.3",
     "sd+drafter:both+length:worth",
     "sd+overlap:stream+length:worth",
-    "fsd+length:dual:0.5/0.3",
-    "dssd+length:sequence:moving",
     "dssd+length:dual:learned",
     "dsd+overlap:continue+length:token:0.5",
     "picospec+length:dual:0.5/0.3",
     "dsd+leave:plan",
 ]
-"""Points between the named methods; every axis that may change what travels or when is in one of them."""
+"""Points between the named methods; every value of an axis that may change what travels or when is in one of both."""
 
 ALL_METHODS = [*METHODS, *COMBINATIONS]
 
@@ -106,8 +101,6 @@ PARTS_OF_ROWS = [
     "dssd-thin+resample:samples:1",
     "picospec+resample:sparse:1",
     "picospec+resample:sparse:2",
-    "dssd+resample:sparse:2",
-    "dsd+overlap:continue",
 ]
 """The same on vocabularies so small that the usual sizes would send the whole row."""
 

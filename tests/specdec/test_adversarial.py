@@ -62,7 +62,7 @@ def share_accepted(costs: list[AnswerStats]) -> float:
 @pytest.mark.parametrize("method", MODEL_DRAFTS)
 def test_a_draft_of_the_target_itself_is_accepted_whole(method: str, temperature: float) -> None:
     tree = get_method(method).tree
-    for seed in range(12):
+    for seed in range(6):
         link = WiredLink(TARGET, TARGET, slowness=0.3, seed=seed)
         options = GenerationOptions(25, temperature=temperature, seed=seed)
         ids, cost = answer(method, options, SELF, gamma=4, link=link)
@@ -119,7 +119,7 @@ def test_verdicts_that_come_again_or_belong_to_another_session_count_for_nothing
 def test_sampled_answers_go_on_wherever_the_link_breaks(method: str) -> None:
     """Also where drafts on their way are taken back, of which the edge has already forgotten all but the ids."""
     for cut in (2, 3, 5):
-        for seed in range(20):
+        for seed in range(8):
             link = WiredLink(TARGET, UNLIKE.draft, slowness=0.8, cuts=(cut,), seed=seed)
             ids, cost = answer(method, replace(SAMPLED, max_new_tokens=14, seed=seed), link=link)
             assert len(ids) == 14 or ids[-1] == EOS
@@ -134,16 +134,15 @@ ADVERSARIES = {
 }
 
 
+# Each way to recover a token meets one that is rejected; nothing of the same draft is.
 @pytest.mark.parametrize(
     ("method", "adversary"),
     [
-        *(
-            (method, name)
-            for method in ["dsd", "dssd", *PARTS_OF_ROWS[:2]]
-            for name in ADVERSARIES
-            if name != "the same"
-        ),
-        ("dsd", "the same"),  # nothing is rejected, so that how a token is recovered plays no part
+        ("dsd", "opposite"),
+        ("dsd", "the same"),
+        ("dssd", "sure of itself"),
+        (PARTS_OF_ROWS[0], "ends everywhere"),
+        (PARTS_OF_ROWS[1], "opposite"),
     ],
 )
 def test_no_draft_changes_what_is_sampled(method: str, adversary: str) -> None:

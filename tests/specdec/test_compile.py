@@ -13,50 +13,48 @@ from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specnav.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specnav.supervise.children import verifier_spec
 from tests.helpers import tiny_models as tiny
+from tests.helpers.servers import Pair
 from tests.specdec.wired import WiredLink
 
-ASKED = ("what is seven times eight?", "tell me about dogs")
+ASKED = "what is seven times eight?"
 PIECES, VARIANTS = 3, 2
 
 
 @pytest.fixture(scope="module")
 def compiled() -> Iterator[LoadedModel]:
     torch._dynamo.reset()
-    yield load_model(DEFAULT_TEXT_TARGET, dtype="float32", compile=True)
+    yield load_model(tiny.built_pairs() / "text-target", dtype="float32", compile=True)
     torch._dynamo.reset()
 
 
 @pytest.mark.slow
-def test_a_compiled_target_gives_the_same_answers_and_is_compiled_no_more(compiled: LoadedModel) -> None:
-    usual, draft = load_model(DEFAULT_TEXT_TARGET, dtype="float32"), load_model(DEFAULT_TEXT_DRAFT)
+def test_a_compiled_target_gives_the_same_answers_and_is_compiled_no_more(
+    compiled: LoadedModel, text_pair: Pair
+) -> None:
+    usual, draft = text_pair.target, text_pair.draft
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     assert graphs == PIECES * VARIANTS
     options = GenerationOptions(40)
-    for asked in ASKED:
-        prompt = chat_prompt(usual, asked)
-        expected = generate_local(usual, prompt, options)
-        assert generate_local(compiled, prompt, options) == expected
-        for method in ("sd", "fsd", "sd+tree:12x4", "split"):
-            link = WiredLink(compiled, draft, slowness=0.3, seed=2)
-            front = compiled if method == "split" else None
-            decoder = EdgeDecoder(link, draft, method, gamma=4, front_model=front)
-            assert [token for chunk in decoder.generate(prompt, options) for token in chunk] == expected, (
-                method
-            )
+    prompt = chat_prompt(usual, ASKED)
+    expected = generate_local(usual, prompt, options)
+    assert generate_local(compiled, prompt, options) == expected
+    for method in ("sd", "fsd", "sd+tree:12x4", "split"):
+        link = WiredLink(compiled, draft, slowness=0.3, seed=2)
+        front = compiled if method == "split" else None
+        decoder = EdgeDecoder(link, draft, method, gamma=4, front_model=front)
+        assert [token for chunk in decoder.generate(prompt, options) for token in chunk] == expected, method
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs, (
         "compiled again while it was used"
     )
 
 
 @pytest.mark.slow
-def test_compiled_logits_are_near(compiled: LoadedModel) -> None:
-    usual = load_model(DEFAULT_TEXT_TARGET, dtype="float32")
-    prompt = chat_prompt(usual, ASKED[0])
+def test_compiled_logits_are_near(compiled: LoadedModel, text_pair: Pair) -> None:
+    prompt = chat_prompt(text_pair.target, ASKED)
     rows = []
-    for model in (usual, compiled):
+    for model in (text_pair.target, compiled):
         session = model.new_session()
         first = session.prefill(model.encode(prompt))
         rows.append(

@@ -71,13 +71,10 @@ def test_chains_give_the_answers_of_one_token_a_pass(pair: tuple[Path, Path]) ->
     target = load_model(pair[0], dtype="bfloat16", deterministic=True)
     draft = load_model(pair[1])
     options = GenerationOptions(40, min_new_tokens=40)
-    for words in ("what is seven times eight?", "go to the red ball and stop"):
-        prompt = chat_prompt(target, words)
-        expected = generate_local(target, prompt, options)
-        for method in ("sd", "sd+overlap:stream"):
-            decoder = EdgeDecoder(WiredLink(target, draft, slowness=0.3, seed=2), draft, method, gamma=5)
-            got = [token for chunk in decoder.generate(prompt, options) for token in chunk]
-            assert got == expected, method
+    prompt = chat_prompt(target, "go to the red ball and stop")
+    decoder = EdgeDecoder(WiredLink(target, draft, slowness=0.3, seed=2), draft, "sd+overlap:stream", gamma=5)
+    got = [token for chunk in decoder.generate(prompt, options) for token in chunk]
+    assert got == generate_local(target, prompt, options)
 
 
 def test_what_cannot_be_deterministic_says_so(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def ids_of(draw: st.DataObject, tokenizer: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(draw=st.data(), chunk=st.integers(1, 5))
 def test_what_is_shown_is_what_decode_says_and_never_changes(
     kind: str, draw: st.DataObject, chunk: int
@@ -178,7 +178,7 @@ def test_what_is_shown_is_what_decode_says_and_never_changes(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(draw=st.data(), begun=st.integers(0, 30), least=st.integers(0, 20))
 def test_an_answer_ends_with_the_first_token_whose_text_holds_a_stop_string(
     kind: str, draw: st.DataObject, begun: int, least: int

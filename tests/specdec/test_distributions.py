@@ -40,21 +40,20 @@ def test_the_reference_is_a_distribution_and_its_answers_are_many() -> None:
     assert len(chances) > 60 and max(chances.values()) < 0.3
 
 
-@pytest.mark.parametrize("method", ["ar", "sd", *REJECTION, *PARTS_OF_ROWS])
+@pytest.mark.parametrize("method", ["sd", *REJECTION, *PARTS_OF_ROWS])
 def test_a_method_samples_as_the_target_alone(method: str) -> None:
-    """Of the methods with shared noise two speak for all: each gives, token for token, what `ar` gives for a seed."""
+    """Of the methods with shared noise one speaks for all: each gives, token for token, what `ar` gives for a seed."""
     check_distribution(method)
 
 
-@pytest.mark.parametrize("method", ["sd", "dsd", "dssd", "picospec+resample:sparse:1", "specedge"])
+@pytest.mark.parametrize("method", ["ar", "dssd", "picospec+resample:sparse:1"])
 def test_it_does_where_the_support_is_cut(method: str) -> None:
     """q as it was sampled from, after every processor, and p alike."""
     check_distribution(method, CUT_SUPPORT)
 
 
-@pytest.mark.parametrize("method", ["dssd", "picospec+resample:sparse:1"])
-def test_it_does_after_an_outage(method: str) -> None:
-    check_distribution(method, cuts=(2, 4))
+def test_it_does_after_an_outage() -> None:
+    check_distribution("picospec+resample:sparse:1", cuts=(2, 4))
 
 
 @pytest.mark.parametrize("method", ["dssd-thin+resample:samples:1", "picospec+resample:sparse:1"])
@@ -73,12 +72,12 @@ def test_a_rejection_seen_in_part_is_the_same_after_an_outage(method: str) -> No
     assert lost > 0
 
 
-@pytest.mark.parametrize("cuts", [(), (1, 3)], ids=["no outage", "two outages"])
 @pytest.mark.parametrize("method", NOISE)
-def test_with_shared_noise_the_seed_decides_every_token(method: str, cuts: tuple[int, ...]) -> None:
-    for options in (SAMPLED, CUT_SUPPORT):
-        resumes = check_seed_decides(method, options, cuts, seeds=8)
-        assert (resumes > 8) == bool(cuts)
+def test_with_shared_noise_the_seed_decides_every_token(method: str) -> None:
+    """With two outages and without, on a cut support and on a whole one, in turn from method to method."""
+    turn = NOISE.index(method) % 2
+    assert check_seed_decides(method, (SAMPLED, CUT_SUPPORT)[turn], seeds=8) == 0
+    assert check_seed_decides(method, (CUT_SUPPORT, SAMPLED)[turn], cuts=(1, 3), seeds=8) > 8
 
 
 @pytest.mark.parametrize("layers", ["", "+layers:2"])
@@ -114,7 +113,7 @@ class TestNegativeControls:
 
         right = rejection.accepts
         monkeypatch.setattr(rejection, "accepts", lambda p, q: 0.5 + 0.5 * right(p, q))
-        for method in ("dsd", "dssd", "dssd-thin", "picospec"):
+        for method in ("dsd", "picospec"):
             assert sampled_pvalue(method, looks=EARLY) < FALSE_ALARM
 
     def test_a_seed_that_is_not_shared_is_caught(self) -> None:

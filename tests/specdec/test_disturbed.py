@@ -19,17 +19,7 @@ from specdec.options import GenerationOptions
 from specdec.sampling import disturbed
 from specdec.sampling.disturbed import Disturbance
 from tests.helpers.table_models import PROMPT, TableModel, TablePair
-from tests.specdec.checks import (
-    COMBINATIONS,
-    LOSSLESS,
-    SAMPLED,
-    UNLIKE,
-    answer,
-    check_distribution,
-    check_greedy,
-    drafting,
-    on_tables,
-)
+from tests.specdec.checks import SAMPLED, UNLIKE, answer, check_distribution, check_greedy
 from tests.specdec.wired import WiredLink
 
 STRENGTH = 0.8
@@ -112,15 +102,14 @@ def test_noise_is_normal_and_as_strong_as_asked():
     assert float(strong.std()) == pytest.approx(2.5, rel=0.02)
 
 
-@pytest.mark.parametrize("method", drafting(on_tables([*LOSSLESS, *COMBINATIONS])))
+@pytest.mark.parametrize("method", ["sd", "fsd", "specedge", "sd+overlap:stream"])
 def test_greedy_answers_are_the_targets_with_a_disturbed_draft(method):
     costs = check_greedy(method, weaker(), limits=(1, 5, 24))
-    assert any(one.accepted < one.drafted for cost in costs for one in cost.rounds) or method == "auto"
+    assert any(one.accepted < one.drafted for cost in costs for one in cost.rounds)
 
 
-@pytest.mark.parametrize("method", ["sd", "dssd", "picospec", "fsd", "specedge"])
-def test_sampled_answers_are_draws_from_the_target_with_a_disturbed_draft(method):
-    check_distribution(method, SAMPLED, weaker(1.5), samples=120)
+def test_sampled_answers_are_draws_from_the_target_with_a_disturbed_draft():
+    check_distribution("dssd", SAMPLED, weaker(1.5), samples=120)
 
 
 def test_without_strength_the_draft_is_the_target_and_everything_is_accepted():

@@ -105,7 +105,7 @@ def test_rollback_then_other_tokens_is_a_fresh_run(model: LoadedModel) -> None:
     assert session.length == start + 4
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_any_sequence_of_operations_is_what_torch_makes_of_it(model: LoadedModel, seed: int) -> None:
     """Chains, trees that grow, paths and parts of trees that are kept, rollback, new prompts, in any order."""
     drawn = random.Random(seed)
@@ -226,15 +226,6 @@ def test_threads_draft_on_one_model(model: LoadedModel) -> None:
         assert_close(found[seed], expected(model, prompt_of(model, seed), list(range(40, 60))))
 
 
-def test_sessions_that_are_gone_leave_their_room(model: LoadedModel) -> None:
-    for _ in range(300):
-        session = model.new_session()
-        session.prefill(model.encode(Prompt((1, 2, 3))))
-        session.extend_tree([5, 6, 7], [-1, -1, -1])
-        session.rollback(2)
-    assert_close(session.extend([9]), expected(model, Prompt((1, 2)), [9])[1:])
-
-
 def _full(session: ModelSession) -> int:
     """Fill a session's tree with branches until there is no room; returns how many."""
     for count in range(10_000):
@@ -249,6 +240,15 @@ def _full(session: ModelSession) -> int:
 @pytest.mark.gguf
 class TestLlamaCpp:
     """What only this engine has limits in."""
+
+    def test_sessions_that_are_gone_leave_their_room(self) -> None:
+        model = drafts.draft_on(drafts.GGUF, "text")
+        for _ in range(300):
+            session = model.new_session()
+            session.prefill(model.encode(Prompt((1, 2, 3))))
+            session.extend_tree([5, 6, 7], [-1, -1, -1])
+            session.rollback(2)
+        assert_close(session.extend([9]), expected(model, Prompt((1, 2)), [9])[1:])
 
     def test_branches_end_with_one_line_and_come_back(self) -> None:
         model = drafts.draft_on(drafts.GGUF, "text", GgufOptions(threads=1, context=1000, kv="f32"))

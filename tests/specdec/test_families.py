@@ -144,7 +144,7 @@ def test_sessions_that_share_forwards_get_what_each_gets_alone(model: LoadedMode
         torch.testing.assert_close(rows[0], row_after(model, prompt, ()), **CLOSE)
 
 
-@pytest.mark.parametrize("method", ["fsd", "sd+tree:8x3", "split"])
+@pytest.mark.parametrize("method", ["fsd", "split"])
 def test_methods_answer_like_the_target_alone(
     family: str, folder: Path, model: LoadedModel, start_server: StartServer, method: str
 ) -> None:

@@ -65,14 +65,14 @@ def test_greedy_answers_are_the_constrained_targets(method: str) -> None:
 
 @pytest.mark.parametrize("method", NOISE)
 def test_the_seed_alone_decides_a_sampled_answer(method: str) -> None:
-    for seed in range(20):
+    for seed in range(8):
         options = replace(SAMPLED, grammar=TOY, seed=seed, max_new_tokens=12)
         link = WiredLink(UNLIKE.target, UNLIKE.draft, slowness=0.4, cuts=(5,) if seed % 2 else (), seed=seed)
         assert answer(method, options, link=link)[0] == answer_alone(options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["ar", "dssd", "dsd", "picospec", "dsd+overlap:continue"])
+@pytest.mark.parametrize("method", ["ar", "dsd", "picospec"])
 def test_sampled_answers_have_the_constrained_targets_distribution(method: str) -> None:
     check_distribution(method, replace(SAMPLED, grammar=TOY, top_p=0.95))
 
@@ -161,7 +161,7 @@ class TestRealModels:
             expected = library_answer(pair.target, prompt, options)
             assert generate_local(pair.target, prompt, options) == expected
 
-    @pytest.mark.parametrize("method", [*METHODS, "sd+tree:12x4", "sd+overlap:stream"])
+    @pytest.mark.parametrize("method", METHODS)
     def test_every_method_over_a_link(self, text_pair: Pair, servers: dict[str, str], method: str) -> None:
         front = text_pair.target if get_method(method).split else None
         prompt = chat_prompt(text_pair.target, "find the silver bottle")

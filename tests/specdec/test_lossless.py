@@ -78,7 +78,12 @@ METHODS = [*ALL_METHODS, "sd+leave:tokens", "sd+overlap:stream", "sd+length:onli
 NOISE_METHODS = [name for name in METHODS if get_method(name).recovery is Recovery.NOISE]
 
 
-@pytest.mark.parametrize("method", METHODS)
+# Texts and pictures of one model; the other's caches differ in nothing that a method knows of.
+@pytest.mark.parametrize(
+    ("pair", "method"),
+    [*(("vision", name) for name in METHODS), *(("text", name) for name in ("ar", "sd", "specedge"))],
+    indirect=["pair"],
+)
 def test_greedy_equals_the_librarys_generate(pair: Pair, link: Link, method: str) -> None:
     options = GenerationOptions(max_new_tokens=40)
     decoder = EdgeDecoder(link, pair.draft, method=method, front_model=pair.target)
@@ -89,13 +94,14 @@ def test_greedy_equals_the_librarys_generate(pair: Pair, link: Link, method: str
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("pair", "options"),
     [
-        GenerationOptions(30, temperature=0.8, seed=1),
-        GenerationOptions(30, temperature=0.8, seed=2, top_k=10),
-        GenerationOptions(30, temperature=1.0, seed=3, top_p=0.8),
-        GenerationOptions(30, temperature=1.3, seed=4, min_p=0.1, top_k=50, top_p=0.95),
+        ("text", GenerationOptions(30, temperature=0.8, seed=1)),
+        ("text", GenerationOptions(30, temperature=0.8, seed=2, top_k=10)),
+        ("vision", GenerationOptions(30, temperature=1.0, seed=3, top_p=0.8)),
+        ("vision", GenerationOptions(30, temperature=1.3, seed=4, min_p=0.1, top_k=50, top_p=0.95)),
     ],
+    indirect=["pair"],
     ids=["plain", "top-k", "top-p", "all"],
 )
 def test_shared_noise_gives_one_answer_for_a_seed_with_any_method(
@@ -153,7 +159,7 @@ def test_a_draft_of_the_target_itself_is_always_accepted(
         assert all(one.accepted == one.drafted for one in rounds)
 
 
-@pytest.mark.parametrize("gamma", [1, 2, 7, 16])
+@pytest.mark.parametrize("gamma", [1, 16])
 def test_any_gamma_gives_the_same_answer(text_pair: Pair, servers: dict[str, str], gamma: int) -> None:
     prompt = chat_prompt(text_pair.target, TEXTS[0])
     with patiently_connected(servers[text_pair.target.path]) as link:
@@ -164,7 +170,7 @@ def test_any_gamma_gives_the_same_answer(text_pair: Pair, servers: dict[str, str
 class TestLength:
     """max_new_tokens is exact, whatever the rounds are."""
 
-    @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7, 11])
+    @pytest.mark.parametrize("limit", [1, 2, 5, 6])
     def test_max_new_tokens_is_exact(self, pair: Pair, link: Link, limit: int) -> None:
         prompt = prompts(pair.target)[-1]
         expected = library_answer(pair.target, prompt, limit)
@@ -210,59 +216,19 @@ class _ScriptedDrafter:
 
 
 class TestAdversarialDrafts:
-    """Drafts that a broken or hostile edge might send."""
+    """Drafts that a broken or hostile edge might send; more of them, for every method, are in test_adversarial."""
 
     def run(
-        self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch, script: object, limit: int = 24
+        self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch, script: object
     ) -> tuple[list[int], EdgeDecoder]:
         import specdec.edge.decoder
 
         monkeypatch.setattr(specdec.edge.decoder, "ChainDrafter", lambda *_: _ScriptedDrafter(script))
         decoder = EdgeDecoder(link, pair.draft)
-        return answer(decoder, prompts(pair.target)[-1], GenerationOptions(limit)), decoder
+        return answer(decoder, prompts(pair.target)[-1], GenerationOptions(24)), decoder
 
-    def expected(self, pair: Pair, limit: int = 24) -> list[int]:
-        return library_answer(pair.target, prompts(pair.target)[-1], limit)
-
-    def test_always_wrong(self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-        expected = self.expected(pair)
-
-        def script(answer: list[int], gamma: int) -> list[int]:
-            return [
-                (expected[i] + 1) % 250 for i in range(len(answer), len(answer) + gamma) if i < len(expected)
-            ]
-
-        got, decoder = self.run(pair, link, monkeypatch, script)
-        assert got == expected
-        assert decoder.stats.acceptance == 0
-
-    @pytest.mark.parametrize("place", range(4))
-    def test_eos_at_every_place_of_a_draft_that_is_right_elsewhere(
-        self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch, place: int
-    ) -> None:
-        """A rejected draft EOS must not end the answer."""
-        expected = self.expected(pair)
-        eos = min(pair.target.eos_token_ids)
-
-        def script(answer: list[int], gamma: int) -> list[int]:
-            ids = expected[len(answer) : len(answer) + gamma]
-            return [*ids[:place], eos, *ids[place + 1 :]]
-
-        got, _ = self.run(pair, link, monkeypatch, script)
-        assert got == expected
-
-    def test_nothing_but_eos(self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-        eos = max(pair.target.eos_token_ids)
-        got, _ = self.run(pair, link, monkeypatch, lambda answer, gamma: [eos] * gamma)
-        assert got == self.expected(pair)
-
-    def test_longer_than_the_answer_may_be(
-        self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        right = self.expected(pair, 40)
-        for limit in (1, 3, 8):
-            got, _ = self.run(pair, link, monkeypatch, lambda answer, gamma: right[len(answer) :], limit)
-            assert got == right[:limit]
+    def expected(self, pair: Pair) -> list[int]:
+        return library_answer(pair.target, prompts(pair.target)[-1], 24)
 
     def test_empty(self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
         got, _ = self.run(pair, link, monkeypatch, lambda answer, gamma: [])

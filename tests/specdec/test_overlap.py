@@ -131,18 +131,12 @@ class TestEpochs:
 
 @pytest.mark.parametrize("method", SHARED_NOISE)
 @pytest.mark.parametrize(
-    "options",
-    [
-        GenerationOptions(40),
-        GenerationOptions(40, temperature=0.8, seed=2),
-        GenerationOptions(7),
-        GenerationOptions(1),
-    ],
-    ids=["greedy", "sampled", "short", "one"],
+    "options", [GenerationOptions(40), GenerationOptions(40, temperature=0.8, seed=2)], ids=["greedy", "sampled"]
 )
 def test_answers_are_the_targets(
-    pair: Pair, servers: dict[str, str], method: str, options: GenerationOptions
+    vision_pair: Pair, servers: dict[str, str], method: str, options: GenerationOptions
 ) -> None:
+    pair = vision_pair
     with patiently_connected(servers[pair.target.path]) as link:
         # A draft that is often wrong, and one that never is.
         for prompt, draft in zip(prompts(pair.target), (pair.draft, pair.target), strict=True):

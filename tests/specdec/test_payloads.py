@@ -18,7 +18,6 @@ from specdec.link import wire
 from specdec.link.convert import floats_from_wire, floats_to_wire, q_from_wire, row_from_wire, row_to_wire
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
-from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
 from specdec.sampling.noise import hashed_numbers, hashed_uniform
@@ -125,21 +124,13 @@ class TestRows:
 
 class TestOverTheWire:
     @pytest.mark.parametrize("method", METHODS)
-    def test_greedy_answers_are_the_targets(self, pair: Pair, servers: dict[str, str], method: str) -> None:
-        prompt = prompt_for(pair.target)
-        with patiently_connected(servers[pair.target.path]) as link:
-            decoder = EdgeDecoder(link, pair.draft, method)
-            got = [t for chunk in decoder.generate(prompt, GenerationOptions(30)) for t in chunk]
-        assert got == generate_local(pair.target, prompt, GenerationOptions(30))
-
-    @pytest.mark.parametrize("method", METHODS)
-    @pytest.mark.parametrize("limit", [1, 2, 5, 40])
+    @pytest.mark.parametrize("limit", [2, 40])
     def test_length_and_end_are_respected(
-        self, pair: Pair, servers: dict[str, str], method: str, limit: int
+        self, vision_pair: Pair, servers: dict[str, str], method: str, limit: int
     ) -> None:
-        finishes = set()
+        pair, finishes = vision_pair, set()
         with patiently_connected(servers[pair.target.path]) as link:
-            for seed in range(6):
+            for seed in range(4):
                 decoder = EdgeDecoder(link, pair.draft, method)
                 options = GenerationOptions(limit, temperature=2.0, seed=seed)
                 got = [t for chunk in decoder.generate(prompt_for(pair.target), options) for t in chunk]
@@ -206,11 +197,7 @@ class TestDistribution:
     SAMPLES = 250
     OPTIONS = GenerationOptions(3, temperature=1.5, top_k=3)
 
-    @pytest.mark.parametrize(
-        ("recovery", "size"),
-        [(Recovery.CLOUD, 0), (Recovery.ROW, 0), (Recovery.SAMPLES, 2), (Recovery.SPARSE, 1)],
-        ids=lambda value: getattr(value, "name", value),
-    )
+    @pytest.mark.parametrize(("recovery", "size"), [(Recovery.CLOUD, 0), (Recovery.SPARSE, 1)])
     def test_is_the_targets(self, text_pair: Pair, recovery: Recovery, size: int) -> None:
         pairs, expected, accepted = self.run(text_pair, recovery, size)
         counts = np.array([pairs.get(key, 0) for key in expected])

@@ -93,7 +93,8 @@ def told(message: DraftUp | SampledUp) -> list[object]:
     return [getattr(message, name) for name in message.__struct_fields__ if name != "round"]
 
 
-@pytest.mark.parametrize("method", SAMPLING)
+# Where the token is recovered in the cloud, and from parts of a row: the others' drafts differ from theirs in nothing.
+@pytest.mark.parametrize("method", [SAMPLING[0], SAMPLING[2]])
 def test_rejection_sampling_is_distributed_as_the_target(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,14 +239,10 @@ def rejection_pvalue(verify: Verify, seed: int = 0, looks: Collection[int] = ())
 
 
 class TestRejectionSampling:
-    """What comes out of judging is distributed as the target's own tokens; planted faults are caught."""
+    """What comes out of judging is distributed as the target's own tokens; more planted faults are in test_mutants."""
 
     def test_emits_the_targets_distribution(self) -> None:
         assert rejection_pvalue(verify_chain) > FALSE_ALARM
-
-    def test_an_inverted_ratio_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rejection, "accepts", lambda p, q: min(1.0, q / p))
-        assert rejection_pvalue(verify_chain, looks=EARLY) < FALSE_ALARM
 
     def test_a_missing_residual_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Drawing from p after a rejection."""
@@ -258,21 +254,6 @@ class TestRejectionSampling:
             rejection, "recovery_distribution", lambda p, q: torch.softmax(torch.clamp(p - q, min=0), -1)
         )
         assert rejection_pvalue(verify_chain, looks=EARLY) < FALSE_ALARM
-
-    def test_tokens_kept_after_a_rejection_are_caught(self) -> None:
-
-        def keep_going(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
-            verdict = verify_chain(draft, q, p, uniforms)
-            return Rejection(max(verdict.accepted, 1), verdict.token)
-
-        assert rejection_pvalue(keep_going, looks=EARLY) < FALSE_ALARM
-
-    def test_a_bonus_from_the_wrong_row_is_caught(self) -> None:
-
-        def wrong_row(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
-            return verify_chain(draft, q, torch.cat([p[:1], p[:-1]]), uniforms)
-
-        assert rejection_pvalue(wrong_row, looks=EARLY) < FALSE_ALARM
 
     def test_equal_distributions_accept_everything_and_recover_from_p(self) -> None:
         p = torch.tensor([0.25, 0.75])
@@ -337,19 +318,10 @@ class TestRecoveryOnTheEdge:
     def test_thinned_downlink_is_exact(self) -> None:
         assert self.emitted(lambda p, q, numbers: self.walk(p, q, numbers, 0, 4)) > FALSE_ALARM
 
-    @pytest.mark.parametrize(("listed", "samples"), [(1, 1), (3, 2), (3, 100), (VOCABULARY, 1)])
+    @pytest.mark.parametrize(("listed", "samples"), [(1, 1), (3, 100)])
     def test_a_sparse_row_with_samples_of_the_rest_is_exact(self, listed: int, samples: int) -> None:
         """100 samples are more than the numbers suffice for: the whole row decides at once."""
         assert self.emitted(lambda p, q, numbers: self.walk(p, q, numbers, listed, samples)) > FALSE_ALARM
-
-    def test_a_truncated_row_is_caught(self) -> None:
-        """What the paper does."""
-
-        def truncated(p: Tensor, q: Tensor, numbers: list[float]) -> int:
-            cut = torch.where(p >= torch.topk(p, 3).values[-1], p, torch.zeros_like(p))
-            return draw(recovery_distribution(cut, q), numbers[0])
-
-        assert self.emitted(truncated, EARLY) < FALSE_ALARM
 
     @pytest.mark.parametrize("again", [False, True])
     def test_a_walk_that_starts_afresh_with_every_batch_is_caught(self, again: bool) -> None:
@@ -374,6 +346,3 @@ class TestRecoveryOnTheEdge:
             return draw(recovery_distribution(p, q), numbers[1]) if found is None else found
 
         assert self.emitted(fresh, EARLY) < FALSE_ALARM
-
-    def test_samples_that_always_stay_are_caught(self) -> None:
-        assert self.emitted(lambda p, q, numbers: draw(p, numbers[0]), EARLY) < FALSE_ALARM

@@ -155,10 +155,21 @@ class TestFollowing:
         assert fed == [30]
 
 
+GREEDY, SAMPLED = GenerationOptions(30), GenerationOptions(30, temperature=0.9, seed=2, top_p=0.95)
+
+
 class TestAnswers:
-    @pytest.mark.parametrize("size", ["1x1", "8x3", "32x6", "5x5"])
     @pytest.mark.parametrize(
-        "options", [GenerationOptions(30), GenerationOptions(30, temperature=0.9, seed=2, top_p=0.95)]
+        ("pair", "size", "options"),
+        [
+            ("text", "1x1", GREEDY),
+            ("vision", "8x3", GREEDY),
+            ("text", "32x6", GREEDY),
+            ("text", "8x3", SAMPLED),
+            ("vision", "32x6", SAMPLED),
+            ("vision", "5x5", SAMPLED),
+        ],
+        indirect=["pair"],
     )
     def test_any_tree_gives_the_targets_answer(
         self, pair: Pair, servers: dict[str, str], size: str, options: GenerationOptions
