@@ -30,6 +30,10 @@ THINKING = (Moment.PREFILL, Moment.MID_ROUND, Moment.BETWEEN_ROUNDS)
 
 LONG_CUT_S = 12.0
 """The verifier forgets a connection that was silent for 10 s."""
+TESTED_CUTS = ((Moment.PREFILL, 2.0), (Moment.MID_ROUND, 0.2), (Moment.BETWEEN_ROUNDS, 2.0))
+"""In CI, beside those of a robot that moves: one at each other moment."""
+TESTED_ORDERS = (("cancel", Moment.PREFILL), ("stop", Moment.MID_ROUND), ("preempt", Moment.SETTLING))
+"""In CI, beside those to a robot that moves: one at each other moment."""
 LINK = TimeBound((Term(DECIDER, "link_timeout_s"),))
 CAMERA = TimeBound((Term(DECIDER, "camera_timeout_s"),))
 ODOMETRY = TimeBound((Term(MOVER, "odom_timeout_s"),))
@@ -64,7 +68,7 @@ def _cuts() -> list[Drill]:
                     ExpectedReaction.GOES_ON if short else ExpectedReaction.STOPS,
                     moment=moment,
                     lasts_s=lasts_s,
-                    tested=lasts_s < LONG_CUT_S or moment is Moment.MOVING,
+                    tested=moment is Moment.MOVING or (moment, lasts_s) in TESTED_CUTS,
                 )
             )
     return found
@@ -83,6 +87,7 @@ def _verifiers() -> list[Drill]:
                 moment=moment,
                 lasts_s=1.8,
                 within_s=20.0,
+                tested=moment is Moment.MID_ROUND,
             ),
             Drill(
                 f"verifier-frozen-{moment.value}",
@@ -92,6 +97,7 @@ def _verifiers() -> list[Drill]:
                 LINK_LOST,
                 moment=moment,
                 lasts_s=1.8,
+                tested=moment is Moment.MOVING,
             ),
         ]
     spoiled: tuple[tuple[str, str, Callable[[], Meddler], bool], ...] = (
@@ -247,7 +253,7 @@ def _orders() -> list[Drill]:
     )
     found = []
     for name, what, give in orders:
-        goes_on, by_hand = name == "preempt", name.startswith("stop-")
+        goes_on = name == "preempt"
         for moment in (Moment.PREFILL, Moment.MID_ROUND, Moment.MOVING, Moment.SETTLING):
             found.append(
                 Drill(
@@ -262,7 +268,7 @@ def _orders() -> list[Drill]:
                     lasts_s=1.0,
                     release_s=0.4 if moment.point else 0.0,
                     prompt=True,
-                    tested=not by_hand or moment is Moment.MOVING,
+                    tested=moment is Moment.MOVING or (name, moment) in TESTED_ORDERS,
                 )
             )
     return found

@@ -58,12 +58,13 @@ def file(folder):
 
 def test_replay_decides_the_black_boxs_frames_again(file, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
-    how = ("--method", "fsd", "--every", "99", "--limit", "4")
+    how = ("--methods", "fsd,ar", "--every", "99", "--limit", "4")
     code, _, said = run_here(monkeypatch, capsys, "replay", file, *how, "--out", out)
     assert code == 0, said
     results = load_replay(out)
-    (row,) = results.rows
-    assert row.decisions == 4 and row.scored >= 3 and row.agreed >= row.scored - 1
+    assert [row.method for row in results.rows] == ["fsd", "ar"] and results.identical_tokens is True
+    for row in results.rows:
+        assert row.decisions == 4 and row.scored >= 3 and row.agreed >= row.scored - 1
     assert not results.bag.warnings and results.bag.duration_s <= KEEP_S
 
 

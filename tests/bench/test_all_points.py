@@ -17,6 +17,7 @@ from specnav.bench.settings import make_config
 from specnav.errors import UsageError
 from specnav.results.errors import EvaluationError
 from tests.bench.made_up import made_up_results
+from tests.bench.made_up_studies import MadeUpRuns
 
 POINT = """
 title: {name}
@@ -67,23 +68,18 @@ def test_a_page_over_all_points_says_ours_and_the_papers(tmp_path):
         write_points(tmp_path / "one", pytest.fail)
 
 
-@pytest.mark.graph
-@pytest.mark.usefixtures("quickly_started")
-@pytest.mark.timeout(600)
-def test_points_run_one_after_the_other_and_go_on_where_they_stopped(flags, capsys):
-    assert run_points(flags) == 0
+def test_points_run_one_after_the_other_and_go_on_where_they_stopped(flags, monkeypatch, capsys):
+    """With made-up runs; real ones: tests/bench/test_bench_run.py."""
+    begun, rest = MadeUpRuns(stop_after=1), MadeUpRuns()
+    monkeypatch.setattr("specnav.bench.runner.points.run_bench", begun)
+    assert run_points(flags) == 130
     folder = flags["out"]
-    assert {path.name for path in folder.iterdir()} == {"near", "far-6.7b", INDEX_FILE, MARKDOWN_FILE}
+    assert {path.name for path in folder.iterdir()} == {"near", INDEX_FILE, MARKDOWN_FILE}
+    monkeypatch.setattr("specnav.bench.runner.points.run_bench", rest)
+    assert run_points({**flags, "resume": True}) == 0
+    assert [config.rtt_ms for config in (*begun.configs, *rest.configs)] == [4, 12]
     assert load_bench(folder / "far-6.7b").config["rtt_ms"] == 12
     assert "The near explains itself." in (folder / "near" / "report.html").read_text()
-    before = (folder / "near" / "results.json").read_bytes()
-    (folder / "far-6.7b" / "results.json").unlink()  # it ended before its first question
-    (folder / "far-6.7b" / "answers.jsonl").unlink()
-    (folder / "far-6.7b" / "rounds.jsonl").unlink()
-    (folder / "far-6.7b" / "report.html").unlink()
-    assert run_points({**flags, "resume": True}) == 0
-    assert (folder / "near" / "results.json").read_bytes() == before
-    assert load_bench(folder / "far-6.7b").rows[0].questions == 1
     assert "is done" in capsys.readouterr().err
     with pytest.raises(UsageError, match="is not empty"):
         run_points(flags)

@@ -82,7 +82,8 @@ def test_every_contestant_answers_every_turn_with_the_targets_own_tokens(contest
 
 
 def test_forwards_and_rounds_are_counted_alike(contestants, text_pair):
-    answers = run(contestants, text_pair)
+    names = ("ar", "sd", "hf-generate", "hf-assisted")
+    answers = run([one for one in contestants if one.name in names], text_pair)
     ours, theirs = answers[("sd", "1", 0)], answers[("hf-assisted", "1", 0)]
     assert sum(one.drafted for one in ours.rounds) - 1 <= ours.draft_forwards <= 3 * len(ours.rounds) + 3
     assert ours.verify_forwards == len(ours.rounds) > 0
@@ -96,9 +97,8 @@ def test_forwards_and_rounds_are_counted_alike(contestants, text_pair):
 
 
 def test_sampling_with_one_seed_gives_one_answer_over_the_link(contestants, text_pair):
-    answers = run(
-        contestants[: len(NAMES)], text_pair, GenerationOptions(max_new_tokens=12, temperature=0.8, seed=4)
-    )
+    both = [one for one in contestants if one.name in ("ar", "sd")]
+    answers = run(both, text_pair, GenerationOptions(max_new_tokens=12, temperature=0.8, seed=4))
     assert answers[("ar", "2", 1)].ids == answers[("sd", "2", 1)].ids
     greedy = run(contestants[:1], text_pair)
     assert answers[("ar", "2", 0)].ids != greedy[("ar", "2", 0)].ids

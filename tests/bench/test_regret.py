@@ -20,14 +20,14 @@ from benchmarks.regret.worlds import SimulatedWorld, forwards, random_world
 from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.recorder import AnswerRecorder
 from specdec.edge.rounds import SideDraft
-from specdec.edge.stats import RoundStats
+from specdec.edge.stats import AnswerStats, RoundStats
 from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.estimates.trial import Trial
 from specdec.link.shaping import LinkProfile
 from specdec.link.wire import AloneUp, Down, Open, Tokens, Up
 from specnav.bench.report.promises import mean_error, promises_chart, windows
 
-WORLDS = 40
+WORLDS = 30
 CHEAP = 0.15
 """A draft forward, of a verification."""
 
@@ -50,6 +50,13 @@ def found() -> Regret:
         if one.draft.for_rows(1) > CHEAP * one.verify.for_rows(1) and one.tokens <= 100
     )
     return Regret(worlds=[regret_in(seed, most_answers=1) for seed in islice(cheap, WORLDS)])
+
+
+@pytest.fixture(scope="module")
+def changing() -> list[AnswerStats]:
+    """What `auto` did in worlds with changes of plans and late drafts."""
+    played = (play(world, "auto", language_of(world)) for world in map(random_world, (5, 105, 120)))
+    return [answer for one in played for answer in one.answers]
 
 
 def plain(**changes: object) -> SimulatedWorld:
@@ -116,7 +123,7 @@ def test_the_clock_adds_up_as_the_formulas_do() -> None:
 
 @pytest.mark.slow
 def test_bounds_tell_what_knowing_a_world_brings() -> None:
-    found = [bound_in(seed, most_answers=1) for seed in (3, 4)]
+    found = [bound_in(seed, most_answers=1) for seed in (0, 2)]
     assert all(0.0 < one.informed <= 1.0 and one.learned > 0.8 and one.learned_of_ar > 0.9 for one in found)
     told = words(found)
     assert "2 worlds" in told[0] and "before has" in told[1] and "from its own mean" in told[2]
@@ -173,16 +180,16 @@ def test_a_prompt_is_taken_in_while_the_cloud_does_where_all_that_costs_is_seen(
     assert len(at) == taken
 
 
-def test_the_first_round_of_a_kind_of_plan_is_held_against_nothing_that_was_promised() -> None:
+def test_the_first_round_of_a_kind_of_plan_is_held_against_nothing_that_was_promised(
+    changing: list[AnswerStats],
+) -> None:
     """It reports the change, too."""
     changes = 0
-    for seed in (5, 105):
-        world = random_world(seed)
-        for answer in play(world, "auto", language_of(world)).answers:
-            modes = ["", *(one.mode.split()[0] for one in answer.rounds)]
-            for before, now, one in zip(modes, modes[1:], answer.rounds, strict=False):
-                changes += bool(before) and before != now
-                assert before == now or one.took_ms == one.promised_ms == 0.0
+    for answer in changing:
+        modes = ["", *(one.mode.split()[0] for one in answer.rounds)]
+        for before, now, one in zip(modes, modes[1:], answer.rounds, strict=False):
+            changes += bool(before) and before != now
+            assert before == now or one.took_ms == one.promised_ms == 0.0
     assert changes > 2
 
 
@@ -276,12 +283,9 @@ def test_auto_finds_out_when_a_hopeless_world_has_changed() -> None:
     assert sum(one.gained for one in last.rounds if one.mode != "alone") > 100
 
 
-def test_a_late_draft_that_takes_no_forward_says_nothing_of_forwards() -> None:
+def test_a_late_draft_that_takes_no_forward_says_nothing_of_forwards(changing: list[AnswerStats]) -> None:
     """It is judged by what is verified already, in no time: `auto` once held the cloud to be that fast."""
-    for seed in (5, 105, 120):
-        world = random_world(seed)
-        for answer in play(world, "auto", language_of(world)).answers:
-            assert not any(": 0 ms a token" in one.why for one in answer.rounds)
+    assert not any(": 0 ms a token" in one.why for answer in changing for one in answer.rounds)
 
 
 def test_a_cloud_that_drafts_is_told_every_size_that_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

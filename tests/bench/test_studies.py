@@ -123,8 +123,10 @@ def test_times_are_given_as_without_the_scale():
     assert first[1] == pytest.approx(4 * first[0])
 
 
-@pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("done", [0, 1, None])
+@pytest.mark.parametrize(
+    ("name", "done"),
+    [*((name, None) for name in STUDIES), ("cost", 0), ("gamma", 0), ("batch", 1), ("link", 1), ("clients", 1)],
+)
 def test_a_study_is_drawn_from_its_file_alone_however_far_it_came(name, done, tmp_path):
     (tmp_path / name).mkdir()
     save_study(tmp_path / name, made_up_study(name, done))

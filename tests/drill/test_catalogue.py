@@ -62,6 +62,14 @@ def test_every_lie_of_a_base_is_told_under_both_policies_and_one_of_them_in_ci()
     assert len(lies) == 2 * len(names) and sum(d.tested for d in lies) == len(names)
 
 
+def test_in_ci_every_fault_is_tried_and_something_at_every_moment():
+    drills = all_drills()
+    assert {d.what for d in drills if d.tested} == {d.what for d in drills}
+    for kind in ("link-cut", ("cancel", "stop", "preempt")):
+        ours = [d for d in drills if d.name.startswith(kind)]
+        assert len({d.moment for d in ours}) == 4 and {d.moment for d in ours if d.tested} == {d.moment for d in ours}
+
+
 def test_one_long_cut_is_in_ci_and_all_three_lengths_are_there():
     cuts = [d for d in all_drills() if d.name.startswith("link-cut")]
     assert {d.lasts_s for d in cuts} == {0.2, 2.0, LONG_CUT_S} and len(cuts) == 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specnav.errors import HarnessError
 from specnav.supervise.robot_stack import CMD_VEL, METRICS, STATE, Stack, TrialPair, free_port, speed
 
-__all__ = ["METRICS", "STATE", "Stack", "TrialPair", "check_all_up", "free_port", "last_motion", "speed"]
+__all__ = ["CMD_VEL", "METRICS", "STATE", "Stack", "TrialPair", "check_all_up", "free_port", "last_motion", "speed"]
 
 
 def last_motion(stack: Stack, since: float) -> float:

@@ -144,9 +144,9 @@ def test_what_was_latched_is_heard_by_who_comes_late_and_what_was_not_is_not(gra
             for time_s, word in ((0, "old"), (1, "new"), (60, "last")):
                 data = bytes(serialize_message(String(data=word)))
                 file.write(name, START_NS + time_s * 10**9, data)
-    player = play(graph, tmp_path / "latched.mcap", "--rate", "10", "/map_name", "/word")
+    player = play(graph, tmp_path / "latched.mcap", "--rate", "15", "/map_name", "/word")
     player.wait_for("playing")
-    time.sleep(1.5)
+    time.sleep(1.0)
     heard = []
     lasting = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     for name, qos in (("map_name", lasting), ("map_name", 10), ("word", 10)):

@@ -180,10 +180,3 @@ def test_multicast_that_begins_late_stops_and_begins_again(graph):
         # A busy machine may leave pictures out, but shows none twice and no earlier one.
         assert all(1 <= (b - a) % 30 <= 9 for a, b in itertools.pairwise(numbers)), numbers
     assert process.end() == 0 and "Traceback" not in process.text
-
-
-def test_a_url_that_cannot_be_a_camera_is_refused_in_one_line(graph):
-    process = graph.start("camera_decode_node", NODE, *ros_args(source="url", url="walk.mp4"))
-    assert process.popen.wait(20) == 1
-    assert "error: url 'walk.mp4' refused: it must begin with udp:// or rtp://" in process.text
-    assert "Traceback" not in process.text

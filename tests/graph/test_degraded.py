@@ -11,7 +11,7 @@ from specnav.supervise.robot_stack import CMD_VEL, COMMAND, METRICS, STATUS, Sta
 from tests.graph.harness import wait_until
 
 pytestmark = pytest.mark.graph
-CUT_S = 5.0
+CUT_S = 3.0
 
 
 def test_without_a_verifier_the_draft_moves_the_robot_slowly_and_the_target_has_the_last_word(pair, tmp_path):

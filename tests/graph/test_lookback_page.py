@@ -22,8 +22,14 @@ from tests.graph.harness import wait_until
 pytestmark = pytest.mark.graph
 
 
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as running:
+        yield running
+
+
 @pytest.fixture
-def page(tmp_path):
+def page(tmp_path, browser):
     bag = walk().save(tmp_path / "walk")
     found = read_walk(bag)
     rows = rows_of(found)
@@ -35,8 +41,7 @@ def page(tmp_path):
     thread.start()
     wait_until(lambda: server.started, 10, "the page")
     port = server.servers[0].sockets[0].getsockname()[1]
-    with Browser() as browser:
-        yield browser, f"http://127.0.0.1:{port}/", labels
+    yield browser, f"http://127.0.0.1:{port}/", labels
     server.should_exit = True
     thread.join(5)
 
@@ -63,9 +68,9 @@ def test_differences_stand_side_by_side_and_a_key_labels(page):
     assert tab.said == [], "nothing was missing or refused"
 
 
-def test_a_clip_as_mp4_plays_in_a_browser(page, tmp_path):
-    tab = page[0].tab("about:blank")
-    clip = make_clip(read_walk(tmp_path / "walk"), 0, 9, ".mp4")
+def test_a_clip_as_mp4_plays_in_a_browser(browser, tmp_path):
+    tab = browser.tab("about:blank")
+    clip = make_clip(read_walk(walk().save(tmp_path / "walk")), 0, 9, ".mp4")
     tab.run(
         "(() => { const film = document.createElement('video'); film.muted = true; document.body.append(film);"
         f" film.src = 'data:video/mp4;base64,{base64.b64encode(clip).decode()}'; film.play(); }})()"

@@ -136,11 +136,10 @@ def told(**what):
     [
         (silence, MotionStatus.SUPERVISOR_LOST, 0.5),
         (told(camera_age_s=0.7), MotionStatus.STALE_CAMERA, 0.05),
-        (told(camera_age_s=math.nan), MotionStatus.STALE_CAMERA, 0.05),
         (told(verifier_age_s=0.7), MotionStatus.LINK_LOST, 0.05),
         (told(link=Supervision.LINK_LOST), MotionStatus.LINK_LOST, 0.05),
     ],
-    ids=["supervisor silent", "camera old", "camera age NaN", "verifier old", "link lost"],
+    ids=["supervisor silent", "camera old", "verifier old", "link lost"],
 )
 def test_a_fault_told_or_a_silence_means_zero_within_its_time_and_a_reason(graph, fault, state, within):
     graph.moving()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import signal
 import socket
@@ -10,9 +12,10 @@ import time
 import pytest
 import zmq
 from spec_vlm_nav_interfaces.msg import DecisionMetrics
+from std_msgs.msg import String
 
 from tests.graph.harness import wait_until
-from tests.graph.stack import METRICS, last_motion
+from tests.graph.stack import CMD_VEL, METRICS, last_motion
 
 pytestmark = pytest.mark.graph
 INSTRUCTION = "find the red chair"
@@ -34,7 +37,7 @@ def test_verifier_killed_in_mid_answer_robot_stands_says_why_once_and_goes_on_wh
         "LINK_LOST",
         lambda: stack.decider.text,
     )
-    time.sleep(5.0)
+    time.sleep(3.0)
     assert last_motion(stack, killed) < 0.5 and stack.decisions(began) == []
     warnings = [
         line for line in stack.decider.text[logged:].splitlines() if "[WARN]" in line or "[ERROR]" in line
@@ -66,3 +69,21 @@ def test_garbage_on_the_verifiers_port_is_ignored_with_a_warning(stack):
     assert stack.verifier.popen.poll() is None
     assert '"level": "warning"' in stack.verifier.text
     wait_until(lambda: stack.decisions(began), 5, "a decision")  # told when the whole answer is there
+
+
+def test_a_wall_that_the_camera_does_not_show_is_not_pushed_against_for_ever(stack):
+    """The model alone may insist on going on: what went over cmd_vel until the instruction ended."""
+    outcome = "vlm_nav_node/outcome"
+    stack.probe.listen(String, outcome)
+    stack.probe.set_parameters("vlm_nav_node", exploration="none")
+    stack.reset("heldout")
+    stack.set_simulator(base_fault="stuck")
+    began = stack.instruct(stack.instruction)
+    wait_until(lambda: stack.probe.heard(outcome, began) != [], 120, "the end", lambda: stack.decider.text)
+    said = json.loads(stack.probe.heard(outcome, began)[0].message.data)
+    heard = stack.probe.heard(CMD_VEL, began)
+    ways = [one.message.linear.x * min(other.at - one.at, 1.0) for one, other in itertools.pairwise(heard)]
+    goes = [False, *(h.message.linear.x > 0.002 for h in heard)]
+    assert said["code"] in ("BLOCKED", "NO_RESPONSE", "COLLISION_AHEAD", "TOO_MANY_DECISIONS") and said["message"]
+    assert sum(now and not before for before, now in itertools.pairwise(goes)) <= 5
+    assert sum(max(way, 0.0) for way in ways) <= 1.2 and min(ways) >= 0.0

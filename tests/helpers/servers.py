@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -114,21 +115,21 @@ def start_server() -> Iterator[StartServer]:
             one.stop()
 
 
+@contextmanager
+def serving(model: LoadedModel, draft_model: LoadedModel | None = None) -> Iterator[str]:
+    """The address of a verifier in a thread of this process."""
+    config = ServerConfig(model=model.path, bind="tcp://127.0.0.1:0")
+    engine = own_engine(Policy(), Models(model, draft_model), shared_bytes=1 << 24)
+    server = Server(config, model, EventLog(StringIO()), engine)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    yield server.bind
+    server.stop()
+    thread.join(timeout=10)
+
+
 @pytest.fixture(scope="module")
 def servers(text_pair: Pair, vision_pair: Pair) -> Iterator[dict[str, str]]:
     """Addresses of a verifier for each target, shared by a module's tests."""
-    running = []
-    for pair in (text_pair, vision_pair):
-        server = Server(
-            ServerConfig(model=pair.target.path, bind="tcp://127.0.0.1:0"),
-            pair.target,
-            EventLog(StringIO()),
-            own_engine(Policy(), Models(pair.target, pair.draft), shared_bytes=1 << 24),
-        )
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        running.append((pair.target.path, server, thread))
-    yield {path: server.bind for path, server, _ in running}
-    for _, server, thread in running:
-        server.stop()
-        thread.join(timeout=10)
+    with serving(text_pair.target, text_pair.draft) as text, serving(vision_pair.target, vision_pair.draft) as vision:
+        yield {text_pair.target.path: text, vision_pair.target.path: vision}

@@ -1,7 +1,7 @@
 """The action language: the parser faults seen in other packages, one test each, and arbitrary text."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spec_vlm_nav.language.actions import (
@@ -110,6 +110,7 @@ def test_a_streamed_action_is_there_with_its_full_stop_and_not_before(sentence):
     assert find_action(text) == ACTION_SENTENCES[sentence]
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.one_of(st.sampled_from([*SENTENCES, " ", "\n", ". ", '"', "I see it. "]), st.text()), max_size=8

@@ -9,7 +9,7 @@ from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.bounds import PROGRESS_M, Obstructions, Odometer, fell_short, is_obstruction
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
-from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
+from spec_vlm_nav.motion.command import CommandKind
 from tests.robot.navigator_world import FORWARD, STOP, TURN, World
 
 OBSTRUCTED = {
@@ -202,12 +202,6 @@ def test_stop_at_the_door_is_an_instruction():
     )
 
 
-def test_the_operators_stop_ends_it_as_canceled():
-    world = lively().answer(FORWARD).run(0.5)
-    world.navigator.on_status(Status(MotionState.STOPPED, 9, 0, OPERATOR_STOP), world.now)
-    assert codes(world) == ["CANCELED"]
-
-
 # -- inputs that are waited for
 
 
@@ -269,14 +263,6 @@ def test_the_odometer_puts_motions_together():
     assert odometer.distance_m == pytest.approx(2.0)
     odometer.restart()
     assert odometer.place == Pose(0, 0, 0)
-
-
-def test_error_codes_of_outcomes_are_those_of_the_messages():
-    from spec_vlm_nav_interfaces.action import NavigateInstruction
-    from spec_vlm_nav_interfaces.msg import DecisionMetrics
-
-    for kind in (NavigateInstruction.Result, DecisionMetrics):
-        assert all(getattr(kind, code.name) == code.value for code in ErrorCode)
 
 
 def test_a_robot_that_nothing_moves_is_not_asked_for_long():

@@ -63,15 +63,6 @@ def test_the_hint_is_looked_for_in_the_last_reasoning(hint, met):
     assert world.outcomes[0].hint_met is met and world.outcomes[0].code is ErrorCode.NONE
 
 
-def test_something_that_stays_in_the_way_ends_it():
-    world = World(max_obstructions=3).instruct()
-    for _ in range(3):
-        assert world.outcomes == []
-        world.answer(FORWARD).run(0.2).ended(MotionState.COLLISION_AHEAD, "0.2 m ahead").run(1.0)
-    assert codes(world) == [(1, "COLLISION_AHEAD")] and "0.2 m ahead" in world.outcomes[0].message
-    assert not world.outcomes[0].hint_met
-
-
 def test_something_that_was_in_the_way_now_and_then_does_not_end_it_where_the_robot_gets_on():
     world = World(max_obstructions=3).instruct()
     world.lively = True

@@ -265,9 +265,8 @@ def test_whatever_happens_no_transition_is_outside_the_table_and_each_in_it_is_s
     assert told - transitions.seen == set()
 
 
-@pytest.mark.parametrize("seed", [4, 13])
-def test_in_a_simulated_robot_no_transition_is_outside_the_table(seed, transitions):
-    record = run_seed(seed)
+def test_in_a_simulated_robot_no_transition_is_outside_the_table(transitions):
+    record = run_seed(4)
     assert record.violation == "" and len(transitions.seen) > 20
 
 

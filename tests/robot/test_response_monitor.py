@@ -43,10 +43,17 @@ def gets_nothing(robot, *motions):
 # -- odometry that shows nothing
 
 
-@pytest.mark.parametrize("motions", [[FAR], [TURN], [FAR, TURN], [TURN, STEP]], ids=str)
-@pytest.mark.parametrize("moving", [False, True], ids=["at rest", "in motion"])
 @pytest.mark.parametrize(
-    ("fault", "noise_m"), [("frozen", LIVELY), ("frozen", IDEAL), ("frozen, noisy", LIVELY)]
+    ("fault", "noise_m", "moving", "motions"),
+    [
+        ("frozen", LIVELY, False, [FAR]),
+        ("frozen", LIVELY, True, [TURN]),
+        ("frozen", IDEAL, True, [FAR, TURN]),
+        ("frozen", IDEAL, False, [TURN, STEP]),
+        ("frozen, noisy", LIVELY, True, [FAR]),
+        ("frozen, noisy", LIVELY, False, [TURN]),
+        ("frozen, noisy", LIVELY, True, [TURN, STEP]),
+    ],
 )
 def test_frozen_odometry_gets_little_motion_whatever_is_asked_and_then_none(fault, noise_m, moving, motions):
     robot = FaultyRobot(noise_m=noise_m)
@@ -92,10 +99,15 @@ def test_a_reset_of_an_odometry_that_is_still_frozen_gets_as_little_again():
 # -- a base that does not move
 
 
-@pytest.mark.parametrize("noise_m", [LIVELY, IDEAL])
 @pytest.mark.parametrize(
-    ("stuck", "motions"),
-    [("forward", [FAR]), ("turn", [TURN]), ("all", [FAR]), ("all", [TURN]), ("all", [FAR, TURN])],
+    ("stuck", "motions", "noise_m"),
+    [
+        ("forward", [FAR], LIVELY),
+        ("turn", [TURN], IDEAL),
+        ("all", [FAR], IDEAL),
+        ("all", [TURN], LIVELY),
+        ("all", [FAR, TURN], LIVELY),
+    ],
 )
 def test_a_base_that_does_not_move_is_pushed_once_a_direction_and_no_more(stuck, motions, noise_m):
     robot = FaultyRobot(noise_m=noise_m, stuck=stuck)
@@ -124,19 +136,20 @@ def test_the_direction_that_did_not_respond_is_open_again_after_another_one_did(
 
 
 @pytest.mark.parametrize(
-    ("fault", "scale", "motion", "most_m", "most_rad"),
+    ("fault", "scale", "motion", "most_m", "most_rad", "moving"),
     [
-        ("mirrored x", 1.0, FAR, 0.25, 0.1),
-        ("mirrored x", 1.0, STEP, 0.25, 0.1),
-        ("mirrored yaw", 1.0, TURN, 0.0, 0.4),
-        ("rotated", 1.0, FAR, 0.3, 0.1),
-        ("scaled", 3.0, FAR, 0.25, 0.1),
-        ("scaled", 3.0, TURN, 0.0, 0.5),
-        ("scaled", 0.2, FAR, 1.6, 0.1),
-        ("scaled", 0.4, FAR, 2.8, 0.1),
+        ("mirrored x", 1.0, FAR, 0.25, 0.1, True),
+        ("mirrored x", 1.0, STEP, 0.25, 0.1, False),
+        ("mirrored yaw", 1.0, TURN, 0.0, 0.4, False),
+        ("mirrored yaw", 1.0, TURN, 0.0, 0.4, True),
+        ("rotated", 1.0, FAR, 0.3, 0.1, True),
+        ("rotated", 1.0, FAR, 0.3, 0.1, False),
+        ("scaled", 3.0, FAR, 0.25, 0.1, False),
+        ("scaled", 3.0, TURN, 0.0, 0.5, True),
+        ("scaled", 0.2, FAR, 1.6, 0.1, True),
+        ("scaled", 0.4, FAR, 2.8, 0.1, False),
     ],
 )
-@pytest.mark.parametrize("moving", [False, True], ids=["at rest", "in motion"])
 def test_a_wrong_response_twice_is_the_end_until_a_reset(fault, scale, motion, most_m, most_rad, moving):
     robot = FaultyRobot()
     if moving:
@@ -170,8 +183,7 @@ def test_an_odometry_that_shows_too_little_is_told_also_over_short_motions(motio
 # -- walls
 
 
-@pytest.mark.parametrize("noise_m", [LIVELY, IDEAL])
-@pytest.mark.parametrize("at_m", [0.02, 0.1, 0.3, 0.6])
+@pytest.mark.parametrize(("at_m", "noise_m"), [(0.02, LIVELY), (0.1, IDEAL), (0.3, LIVELY), (0.6, IDEAL)])
 def test_a_wall_is_met_and_pushed_at_once_more_at_most(at_m, noise_m):
     robot = FaultyRobot(noise_m=noise_m, walls=[(0.0, at_m)])
     ends = robot.insist(FAR, times=3)
@@ -224,10 +236,16 @@ def test_a_push_in_mid_motion_ends_it(push):
 # -- cut short
 
 
-@pytest.mark.parametrize("stuck", ["", "all"], ids=["frozen", "stuck"])
-@pytest.mark.parametrize("noise_m", [LIVELY, IDEAL])
-@pytest.mark.parametrize(("cut_s", "times"), [(0.15, 30), (0.4, 8)])
-@pytest.mark.parametrize("motion", [FAR, TURN], ids=["straight", "turn"])
+@pytest.mark.parametrize(
+    ("motion", "cut_s", "times", "noise_m", "stuck"),
+    [
+        (FAR, 0.15, 30, LIVELY, "all"),
+        (FAR, 0.4, 8, IDEAL, ""),
+        (TURN, 0.15, 30, IDEAL, ""),
+        (TURN, 0.4, 8, LIVELY, ""),
+        (TURN, 0.4, 8, IDEAL, "all"),
+    ],
+)
 def test_motions_cut_short_again_and_again_count_together(motion, cut_s, times, noise_m, stuck):
     robot = FaultyRobot(noise_m=noise_m, stuck=stuck).fault("none" if stuck else "frozen, noisy")
     robot.insist(motion, times=times, pause_s=0.1, cut_s=cut_s)
@@ -252,12 +270,21 @@ def test_a_motion_begun_right_after_one_that_was_cut_short_at_full_speed_is_carr
     assert robot.ask(*motion).state is MotionState.REACHED
 
 
-@pytest.mark.parametrize("drops_zeros", [False, True], ids=["", "drops zeros"])
 @pytest.mark.parametrize(
-    ("delay_s", "calibrated"),
-    [(0.0, 0.0), (0.15, 0.0), (0.15, 0.15), (0.3, 0.0), (0.3, 0.3), (0.6, 0.0), (0.6, 0.6)],
+    ("motion", "delay_s", "calibrated", "drops_zeros"),
+    [
+        (STEP, 0.0, 0.0, True),
+        (TURN, 0.0, 0.0, False),
+        (STEP, 0.15, 0.15, False),
+        (TURN, 0.3, 0.0, True),
+        (STEP, 0.3, 0.3, True),
+        (TURN, 0.3, 0.3, False),
+        (STEP, 0.6, 0.0, False),
+        (STEP, 0.6, 0.6, True),
+        (TURN, 0.6, 0.0, True),
+        (TURN, 0.6, 0.6, False),
+    ],
 )
-@pytest.mark.parametrize("motion", [STEP, TURN], ids=["25 cm", "30 degrees"])
 def test_a_late_base_ends_within_6_cm_and_5_degrees(motion, calibrated, delay_s, drops_zeros):
     robot = FaultyRobot({"actuation_delay_s": calibrated}, delay_s=delay_s, drops_zeros=drops_zeros)
     assert robot.ask(*motion).state is MotionState.REACHED

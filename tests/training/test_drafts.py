@@ -158,13 +158,8 @@ def test_nothing_is_replaced_that_is_no_draft(model_root: Path, tmp_path: Path) 
 
 def test_a_draft_may_take_the_place_of_the_one_it_was_trained_from(model_root: Path, tmp_path: Path) -> None:
     draft = shutil.copytree(model_root / "text-draft", tmp_path / "draft")
-    train_draft(little(model_root, tmp_path, draft=str(draft), out=draft, steps=1))
+    train_draft(little(model_root, tmp_path, draft=str(draft), out=draft, steps=1, seed=2**63 - 1))  # any will do
     assert (draft / "acceptance.json").exists()
-
-
-@pytest.mark.parametrize("seed", [2**63 - 1, 10**12])
-def test_any_seed_will_do(model_root: Path, tmp_path: Path, seed: int) -> None:
-    assert train_draft(little(model_root, tmp_path, steps=1, seed=seed)).after.answers
 
 
 def test_a_row_too_short_for_a_picture_is_told_before_anything_is_written(tmp_path: Path) -> None:
@@ -200,7 +195,7 @@ def test_a_draft_of_another_vocabulary_is_refused(model_root: Path, tmp_path: Pa
 def test_a_full_disk_is_told_and_the_former_draft_stays(
     model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = little(model_root, tmp_path)
+    config = little(model_root, tmp_path, steps=1)
     train_draft(config)
     before = {file.name: file.read_bytes() for file in config.out.iterdir()}
 
@@ -332,7 +327,8 @@ def test_requests_about_installed_packages_are_the_same_for_a_seed(tmp_path: Pat
     assert len(reading.talks) > 10 and any("standard library" in text for text in reading.prose)
     assert len(set(reading.prose)) == len(reading.prose) and not any("Not a word" in text for text in reading.prose)
     made = [request(reading, random.Random(seed)) for seed in range(60)]
-    assert made == [request(read_packages(tmp_path), random.Random(seed)) for seed in range(60)]
+    again = read_packages(tmp_path)
+    assert made == [request(again, random.Random(seed)) for seed in range(60)]
     assert len(set(made)) > 30 and any("def " in text for text in made) and any("Summarise" in text for text in made)
     nothing = read_packages(tmp_path / "one" / "tests")
     assert not nothing.prose and not nothing.talks

@@ -51,9 +51,7 @@ def test_greedy_answers_in_bulk_are_those_written_one_group_after_the_other(mode
 
 FAILURES = [
     ("_attend", NotImplementedError("no such attention\nhere")),
-    ("_attend", torch.OutOfMemoryError("CUDA out of memory")),
-    ("_Batch._step", RuntimeError("operation not permitted when stream is capturing")),
-    ("_Batch._step", getattr(torch, "AcceleratorError", RuntimeError)("an illegal memory access")),
+    ("_Batch._step", torch.OutOfMemoryError("CUDA out of memory")),
 ]
 
 
@@ -87,7 +85,8 @@ def test_sampled_answers_in_bulk_follow_the_targets_distribution(model_root: Pat
     prompt = question_prompts(target.loaded, WORDS[:1], "words")[0]
     options = BulkOptions(2, frozenset(), target.loaded.never_drafted, temperature=0.5, min_p=0.3, seed=3)
     said = bulk_answers(target.module, target.vocabulary, [prompt.ids] * 2000, options)
-    assert said == bulk_answers(target.module, target.vocabulary, [prompt.ids] * 2000, options)
+    again, once_more = (bulk_answers(target.module, target.vocabulary, [prompt.ids] * 50, options) for _ in range(2))
+    assert again == once_more
     for place, prefix in enumerate([(), (said[0][0],)]):
         with torch.no_grad():
             ids = torch.tensor([[*prompt.ids, *prefix]])
@@ -203,11 +202,11 @@ def test_the_loss_of_kept_states_is_that_of_both_whole_models(task: GpuDistilTas
             torch.testing.assert_close(grads[name], one.grad, rtol=1e-2, atol=1e-4)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no such kernel"), NotImplementedError("no such kernel")])
 def test_a_lesson_that_fails_is_learnt_on_the_path_of_a_cpu_with_one_line(
-    task: GpuDistilTask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+    task: GpuDistilTask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("specnav.recipes.drafts.gpu_task.chunked_distance", Mock(side_effect=error))
+    failing = Mock(side_effect=NotImplementedError("no such kernel"))
+    monkeypatch.setattr("specnav.recipes.drafts.gpu_task.chunked_distance", failing)
     other = distil_task(task.spec, "cpu")
     assert isinstance(other, DistilTask)
     loss, _ = other.loss(*other.batch(torch.Generator().manual_seed(0), 2))
@@ -248,6 +247,7 @@ def test_a_run_by_time_ends_at_the_schedules_floor_and_keeps_checkpoints_by_time
     task: GpuDistilTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
+    monkeypatch.setattr("specnav.recipes.loop.WARMUP", 20)
     monkeypatch.setattr("specnav.recipes.loop.time.monotonic", lambda: now[0])
     batch = task.batch
     monkeypatch.setattr(task, "batch", lambda *given: (now.__setitem__(0, now[0] + 1.0), batch(*given))[1])
@@ -258,11 +258,11 @@ def test_a_run_by_time_ends_at_the_schedules_floor_and_keeps_checkpoints_by_time
     monkeypatch.setattr(MuonAdamW, "step", lambda self, lr: (rates.append(lr), step(self, lr))[1])
     kept = Mock(wraps=torch.save)
     monkeypatch.setattr("specnav.recipes.loop.torch.save", kept)
-    settings = LoopSettings("draft", tmp_path, 10_000, 2, 1.0, 0, 200 / 60, checkpoint_s=60.0, compile=False)
+    settings = LoopSettings("draft", tmp_path, 10_000, 2, 1.0, 0, 60 / 60, checkpoint_s=18.0, compile=False)
     steps = _run(task, settings, 0, 1, "cpu", Mock())
-    assert steps == 201 and kept.call_count == 4
+    assert steps == 61 and kept.call_count == 4
     assert rates[-1] == pytest.approx(schedule(1.0, steps), rel=1e-6) == pytest.approx(0.02)
-    assert rates[100] == pytest.approx(0.51, abs=0.01)
+    assert rates[30] == pytest.approx(0.51, abs=0.02)
     assert read_checkpoint(settings.checkpoint)["finished"]
 
 

@@ -96,7 +96,7 @@ def test_a_draft_that_shares_learns_what_a_fine_tuned_target_says_and_shares_on_
     log.close()
     changed = {"target": "", "draft": str(first), "out": tmp_path / "learnt", "run": tmp_path / "more", "tokens": 200}
     sources = Sources(verdicts=(log.folder,))
-    learnt = train_draft(little(model_root, tmp_path, sources=sources, steps=40, lr=5e-3, **changed)).folder
+    learnt = train_draft(little(model_root, tmp_path, sources=sources, steps=20, lr=5e-3, **changed)).folder
     figures = [draft_figures(DraftNetwork(str(folder)), said, 4) for folder in (first, learnt)]
     assert figures[1].agreement > figures[0].agreement
     shared, before = shared_of(learnt), shared_of(first)
