@@ -31,7 +31,7 @@ from specnav.results.errors import one_line
 from specnav.results.identity import compare_with_target
 from specnav.results.standing import LATE_MS
 from specnav.run_folder import new_run_folder
-from specnav.settings import make_settings, read_yaml
+from specnav.settings import make_settings, read_settings
 from specnav.signals import ends_on_signals
 from specnav.terminal import say
 
@@ -47,7 +47,7 @@ VIDEO_EPISODES = 4  # this many episodes keep all camera frames, later ones only
 
 def server_settings(config: DemoConfig) -> ServerConfig:
     """The verifier's settings: the cloud's file, with the run's model on a free loopback port."""
-    values = read_yaml(config.cloud_config) | {"model": config.target_model, "bind": "tcp://127.0.0.1:0"}
+    values = read_settings(ServerConfig, config.cloud_config) | {"model": config.target_model, "bind": "tcp://127.0.0.1:0"}
     values |= {"keys": "", "insecure": False}  # nothing else reaches it
     if config.verify_ms:
         values["verify_ms"] = config.verify_ms
