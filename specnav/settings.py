@@ -58,7 +58,7 @@ def make_settings(kind: type[Settings], values: Mapping[str, Any], source: str) 
     return kind(**_by_name(kind, values, source))
 
 
-def _by_name(kind: type[Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _by_name(kind: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:
     known = {field.name for field in dataclasses.fields(kind)}
     spelled = {
         spelling[2:].replace("-", "_"): name
