@@ -32,7 +32,7 @@ from cloud_verifier.observing.metrics import VerifierCollector, render
 from cloud_verifier.security.keyring import Keyring
 from specdec.isolation.workers import Launcher
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
-from specdec.models.threads import set_threads
+from specdec.models.threads import check_threads, set_threads
 from specdec.models.timing.pacing import pace
 from specdec.models.timing.row_times import paced_row_times, time_rows
 from specdec.sampling.disturbed import Disturbance
@@ -54,7 +54,9 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     Raises:
         VerifierError: One line: the verifier cannot serve, or its engine failed for good.
         ModelError: One line: the model cannot be used.
+        OptionsError: One line: a setting does not fit this machine or the model.
     """
+    check_threads(config.threads)
     log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
     if config.keys:
         Keyring(config.keys, log)  # a folder that cannot be used is reported before a large model is loaded

@@ -145,9 +145,14 @@ class Setting:
         return value
 
     def from_words(self, text: str) -> Any:
-        """Convert command-line text to the field's type; text that does not convert is left for `check` to refuse."""
+        """Convert command-line text to the type of the field, or of a tuple's items; text that does not convert is left
+        for `check` to refuse.
+        """
+        kind = self.item if self.kind is tuple else self.kind
+        if kind is Path and not text:
+            return text  # Path("") is the current folder
         try:
-            return self.kind(text)
+            return kind(text)
         except ValueError:
             return text
 
@@ -273,7 +278,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: type) -> None:
 
 def _reader(told: Setting) -> Callable[[str], Any]:
     if told.read is None:
-        return told.item if told.kind is tuple else told.from_words
+        return told.from_words
     read = told.read
 
     def reader(text: str) -> Any:

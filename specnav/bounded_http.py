@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP/1.1 for servers that untrusted clients reach: bounds what a connection may send, hold and wait for.
 
-uvicorn's h11 protocol bounds the size of headers. This adds time limits, a maximum number of connections, and a limit
-on how long a client may leave its reply unread. httptools is not used because it does not limit headers.
+uvicorn's h11 protocol bounds the size of headers that are still incomplete. This bounds complete ones, too, and adds
+time limits, a maximum number of connections, and a limit on how long a client may leave its reply unread. httptools is
+not used because it does not limit headers.
 """
 
 from __future__ import annotations
@@ -103,13 +104,33 @@ class BoundedProtocol(H11Protocol):
             self._timer = None
 
 
+def with_bounded_heads(app: Any) -> Any:
+    """The application, which answers 431 to a request with more than HEAD_BYTES of headers."""
+
+    async def bounded(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or _head_bytes(scope) <= HEAD_BYTES:
+            await app(scope, receive, send)
+            return
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 431, "headers": headers})
+        body = f"a request has at most {HEAD_BYTES} bytes of headers\n".encode()
+        await send({"type": "http.response.body", "body": body})
+
+    return bounded
+
+
+def _head_bytes(scope: Any) -> int:
+    first = len(scope["method"]) + len(scope["raw_path"]) + len(scope["query_string"])
+    return first + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+
+
 def bounded_config(app: Any, own_files: int, **given: Any) -> uvicorn.Config:
     """uvicorn's settings for a bounded server. own_files: descriptors that the process needs for other things."""
     files = raised_file_limit()
     most = max(16, min(MOST_CONNECTIONS, files - own_files - BACKLOG))
     protocol = type("BoundedProtocol", (BoundedProtocol,), {"most_connections": most})
     return uvicorn.Config(
-        app,
+        with_bounded_heads(app),
         http=protocol,
         ws="none",
         h11_max_incomplete_event_size=HEAD_BYTES,

@@ -14,7 +14,7 @@ from specdec.settings import same_as, setting
 from specnav.edge_settings import EdgeSettings
 from specnav.paths import CONFIG, DATA, DEFAULT_TARGET
 from specnav.published.pairs import pair_named
-from specnav.settings import make_settings, read_yaml
+from specnav.settings import make_settings, read_settings
 from specnav.supervise.children import verifier_spec
 from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_python
 
@@ -43,7 +43,7 @@ def serve_settings(config: Path | None, flags: Mapping[str, Any]) -> ServerConfi
     """A verifier's settings: those of the file, overridden by flags. Raises UsageError, VerifierError."""
     source = config or CONFIG / "cloud.yaml"
     values: dict[str, Any] = {"model": str(DEFAULT_TARGET)}
-    values |= read_yaml(source) if config or source.exists() else {}
+    values |= read_settings(ServerConfig, source) if config or source.exists() else {}
     flags = dict(flags)
     if name := flags.pop("pair", None):
         values |= models_of(name, flags.get("engine", values.get("engine", ServerConfig.engine)))

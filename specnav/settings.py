@@ -45,25 +45,39 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
+def read_settings(kind: type[Any], path: Path) -> dict[str, Any]:
+    """The settings of the dataclass `kind` in a YAML file, by field name. Raises UsageError."""
+    return _by_name(kind, read_yaml(path), str(path))
+
+
 def make_settings(kind: type[Settings], values: Mapping[str, Any], source: str) -> Settings:
     """Build the dataclass `kind`. Names may also be spelled as flags, with underscores.
 
-    Raises UsageError for unknown names, listing the known ones.
+    Raises UsageError for unknown names, listing the known ones, and for a setting under two names.
     """
-    known = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**_by_name(kind, values, source))
+
+
+def _by_name(kind: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    known = {field.name for field in dataclasses.fields(kind)}
     spelled = {
         spelling[2:].replace("-", "_"): name
-        for name, told in settings_of(kind).items()  # type: ignore[arg-type]
+        for name, told in settings_of(kind).items()
         for spelling in told.spellings
-    }
-    for name in set(values) & (set(spelled) - known):
-        values = {spelled[name]: values[name], **{one: value for one, value in values.items() if one != name}}
-    unknown = sorted(set(values) - known)
+    } | {name: name for name in known}
+    unknown = sorted(set(values) - set(spelled))
     if unknown:
         raise UsageError(
             f"{source}: unknown setting {', '.join(unknown)}; known are {', '.join(sorted(known))}"
         )
-    return kind(**values)
+    found: dict[str, Any] = {}
+    for given, value in values.items():
+        name = spelled[given]
+        if name in found:
+            other = next(one for one in values if spelled[one] == name)
+            raise UsageError(f"{source}: {other} and {given} are the same setting: leave one of them out")
+        found[name] = value
+    return found
 
 
 def shown_settings(config: Any, leave_out: Collection[str], paths: Collection[str]) -> dict[str, Setting]:

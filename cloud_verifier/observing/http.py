@@ -127,7 +127,10 @@ class StatusServer:
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET
 
             def log_message(self, format: str, *args: object) -> None:
                 """Log nothing: a scrape every few seconds would fill the log."""

@@ -256,8 +256,9 @@ class Connections:
             self._most = max(_LEAST_CONNECTIONS, min(self._most, len(self._open)) - 1)
             self._make_room()
         else:
-            # ZeroMQ reports no details: a client without a key, one with another server's key, or another protocol.
-            reason = "a client without a key, with an old key of this server, or not of this protocol"
+            # ZeroMQ reports no details.
+            kinds = "without a key, with an old key of this server," if self._encrypted else "with a key"
+            reason = f"a client {kinds} or not of this protocol"
             self.handshakes_failed += 1
             self._log.warning("handshake_failed", reason=reason)
 

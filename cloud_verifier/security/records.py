@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.limits import MEBIBYTE, Limits
-from specdec.link.keys import Z85Key
+from specdec.link.keys import Z85Key, check_key
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 DEFAULT_CLASS = ClientClass.INTERACTIVE
@@ -50,6 +50,9 @@ class Previous(Struct, frozen=True, forbid_unknown_fields=True):
     public: Z85Key
     until: datetime
 
+    def __post_init__(self) -> None:
+        check_key(self.public)
+
 
 class ClientKey(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One client. revoked: since when its key is revoked."""
@@ -61,6 +64,9 @@ class ClientKey(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     quota: Quota = Quota()
     revoked: datetime | None = None
     previous: Previous | None = None
+
+    def __post_init__(self) -> None:
+        check_key(self.public)
 
 
 def check_name(name: str) -> str:

@@ -22,6 +22,10 @@ def is_loopback(bind: str) -> bool:
         return False
 
 
+def _is_plain(host: str) -> bool:
+    return host.isprintable() and not any(map(str.isspace, host))
+
+
 def check_address(
     address: str,
     what: str = "address",
@@ -37,7 +41,7 @@ def check_address(
     scheme = next((one for one in schemes if address.startswith(one)), None)
     host, _, port = address[len(scheme or "") :].rpartition(":")
     named = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= HIGHEST_PORT
-    if scheme is None or not host or any(map(str.isspace, host)) or not (named or (bind and port == "*")):
+    if scheme is None or not host or not _is_plain(host) or not (named or (bind and port == "*")):
         raise error(f"{what} {address!r} cannot be used: give {' or '.join(f'{one}HOST:PORT' for one in schemes)}")
     if not bind and not int(port):
         raise error(f"{what} {address!r} cannot be used: port 0 is for listening, give the server's port")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import zmq
 from msgspec import Meta, Struct
+from zmq.utils import z85
 
 from specdec.errors import DECODE_ERRORS, OptionsError
 from specdec.settings_files import MOST_KEY_BYTES, FileRefused, read_file
@@ -21,7 +23,7 @@ from specdec.whole_files import pretty_json, write_whole
 
 CURVE_MISSING = "this pyzmq was built without CURVE: install the wheel of pyzmq from PyPI"
 
-Z85Key = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$")]
+Z85Key = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$", max_length=40)]
 
 
 class EdgeKey(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,8 +34,19 @@ class EdgeKey(Struct, frozen=True, forbid_unknown_fields=True):
     secret: Z85Key
     verifier: Z85Key
 
+    def __post_init__(self) -> None:
+        check_key(self.verifier)
+
     def __repr__(self) -> str:
         return f"EdgeKey({self.name!r})"
+
+
+def check_key(key: str) -> None:
+    """Raise ValueError for a text of Z85 characters that stands for no 32 bytes: five characters can exceed 32 bits."""
+    try:
+        z85.decode(key)
+    except struct.error as error:
+        raise ValueError("not a key") from error
 
 
 def read_key(path: str | Path) -> EdgeKey:

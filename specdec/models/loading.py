@@ -226,6 +226,8 @@ def _with_shared(name: str) -> dict[str, Any] | None:
 
 def _check_folder(name: str) -> None:
     """Raise ModelError for a name that is neither a folder nor a GGUF file and does not look like a hub id."""
+    if not name:
+        raise ModelError("the model's name is empty: give a Hugging Face folder or a hub id like org/name")
     path = Path(name)
     if path.is_dir() or "gguf_file" in _place(name):
         return

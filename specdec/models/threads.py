@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
+from specdec.errors import OptionsError
 from specdec.models.loaded import LoadedModel
 
 _SMALL_MODEL_PARAMETERS = 100_000_000
+
+
+def check_threads(threads: int) -> None:
+    """Raise OptionsError for more threads than this machine has CPU cores: they would only wait for one another."""
+    cores = os.cpu_count()
+    if cores is not None and threads > cores:
+        raise OptionsError(f"threads = {threads} is more than this machine's {cores} CPU cores: give at most {cores}")
 
 
 def is_small(model: LoadedModel) -> bool:

@@ -33,6 +33,7 @@ from specnav.api.request_queue import RequestQueue
 
 Say = Callable[[bytes, bool], Awaitable[None]]
 
+READING = ["GET", "HEAD"]
 EVENT_EVERY_S = 0.02
 EVENTS_PER_S = 200
 """The first text of an answer is sent at once. Later text is collected for EVENT_EVERY_S per event, or longer if many
@@ -84,12 +85,12 @@ class Routes:
         app = FastAPI(title="specnav api", docs_url=None, redoc_url=None, openapi_url=None)
         app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
         app.add_api_route("/v1/completions", self.completion, methods=["POST"])
-        app.add_api_route("/v1/models", self.models, methods=["GET"])
-        app.add_api_route("/v1/models/{name:path}", self.model, methods=["GET"])
-        app.add_api_route("/healthz", self.health, methods=["GET"])
-        app.add_api_route("/readyz", self.ready, methods=["GET"])
+        app.add_api_route("/v1/models", self.models, methods=READING)
+        app.add_api_route("/v1/models/{name:path}", self.model, methods=READING)
+        app.add_api_route("/healthz", self.health, methods=READING)
+        app.add_api_route("/readyz", self.ready, methods=READING)
         if self._config.metrics:
-            app.add_api_route("/metrics", self.metrics, methods=["GET"])
+            app.add_api_route("/metrics", self.metrics, methods=READING)
         app.add_exception_handler(ApiError, refused)
         app.add_exception_handler(HTTPException, no_such_page)
         return app
@@ -340,8 +341,9 @@ async def refused(request: Request, error: Exception) -> Response:
 async def no_such_page(request: Request, error: Exception) -> Response:
     """The response for an error of the framework, in the same shape."""
     assert isinstance(error, HTTPException)
-    said = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", code="unknown_url")
-    return JSONResponse(said.body, said.status)
+    code = "method_not_allowed" if error.status_code == 405 else "unknown_url"
+    said = ApiError(error.status_code, f"{request.method} {request.url.path[:100]}: {error.detail}", code=code)
+    return JSONResponse(said.body, said.status, error.headers)
 
 
 def no_model(name: str, ours: str) -> ApiError:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from specnav.cli.bags import need_rosbags
-from specnav.cli.from_settings import makes
+from specnav.cli.from_settings import makes, path
 
 
 def add_blackbox_command(app: typer.Typer) -> None:
@@ -31,12 +31,12 @@ def blackbox(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FOLDER", help="Folder with the files (default: where blackbox_node writes them)."
+            metavar="FOLDER", help="Folder with the files (default: where blackbox_node writes them).", parser=path
         ),
     ] = None,
     show: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Print the timeline of one file."),
+        typer.Option(metavar="FILE", help="Print the timeline of one file.", parser=path),
     ] = None,
 ) -> None:
     """List what the robot's black box has written, or show one file as a timeline."""

@@ -179,7 +179,7 @@ def _option(told: Setting, key: str) -> inspect.Parameter:
     if of is tuple:
         of = str if told.read else list[told.item]  # type: ignore[name-defined]
     if told.positional:
-        argument = typer.Argument(metavar=told.stands_for, help=told.about, show_default=False)
+        argument = typer.Argument(**_shown(told))
         return inspect.Parameter(
             key,
             inspect.Parameter.KEYWORD_ONLY,
@@ -198,29 +198,27 @@ def _option(told: Setting, key: str) -> inspect.Parameter:
 
 
 def _shown(told: Setting) -> dict[str, Any]:
-    read = _parser(told.read) if told.read else _number(told) if told.kind in (int, float) else None
-    read = _path if told.item is Path else read
+    plain = not {int, float, Path}.isdisjoint((told.kind, told.item))
+    read = _parser(told.read) if told.read else _unchecked(told) if plain else None
     return {"metavar": told.stands_for, "help": told.about, "parser": read, "show_default": False}
 
 
-def _number(told: Setting) -> Callable[[Any], Any]:
-    """A parser that passes invalid numbers on to `_check`, whose message includes the range."""
+def path(text: Any) -> Any:
+    """A parser for paths of options that no settings class declares."""
+    if text == "":
+        raise typer.BadParameter("must be a path, got ''")
+    return Path(text)
+
+
+def _unchecked(told: Setting) -> Callable[[Any], Any]:
+    """A parser that passes invalid numbers and paths on to `_check`, whose message says what is allowed."""
 
     def parse(text: Any) -> Any:
         return told.from_words(text) if isinstance(text, str) else text
 
-    parse.__name__ = told.kind.__name__  # the placeholder of the value in help
+    kind = told.item if told.kind is tuple else told.kind
+    parse.__name__ = kind.__name__.lower()  # the placeholder of the value in help
     return parse
-
-
-def _path(text: Any) -> Any:
-    """Of a list of paths; the parser's own reading takes nothing as the folder here."""
-    if text == "":
-        raise typer.BadParameter("'' is no path")
-    return Path(text)
-
-
-_path.__name__ = "path"  # what stands for the value in help
 
 
 def _parser(read: Callable[[str], Any]) -> Callable[[Any], Any]:

@@ -26,12 +26,13 @@ from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import DemoView, PlainView
 from specnav.errors import is_for_users, needs_ros
 from specnav.models import may_be_model
+from specnav.paths import DEFAULT_TARGET
 from specnav.results.demo import Comparison, energy_text
 from specnav.results.errors import one_line
 from specnav.results.identity import compare_with_target
 from specnav.results.standing import LATE_MS
 from specnav.run_folder import new_run_folder
-from specnav.settings import make_settings, read_yaml
+from specnav.settings import make_settings, read_settings
 from specnav.signals import ends_on_signals
 from specnav.terminal import say
 
@@ -47,7 +48,7 @@ VIDEO_EPISODES = 4  # this many episodes keep all camera frames, later ones only
 
 def server_settings(config: DemoConfig) -> ServerConfig:
     """The verifier's settings: the cloud's file, with the run's model on a free loopback port."""
-    values = read_yaml(config.cloud_config) | {"model": config.target_model, "bind": "tcp://127.0.0.1:0"}
+    values = read_settings(ServerConfig, config.cloud_config) | {"model": config.target_model, "bind": "tcp://127.0.0.1:0"}
     values |= {"keys": "", "insecure": False}  # nothing else reaches it
     if config.verify_ms:
         values["verify_ms"] = config.verify_ms
@@ -55,7 +56,7 @@ def server_settings(config: DemoConfig) -> ServerConfig:
 
 
 def check_inputs(config: DemoConfig) -> None:
-    """Check the inputs before any process is started. Raises DemoError."""
+    """Check the inputs before any process is started. Raises DemoError, and ModelError for an unreadable target."""
     for path in (config.robot_config, config.sim_config, config.cloud_config):
         if not path.is_file():
             raise DemoError(f"{path} is missing; restore it from the repository, or name another file")
@@ -64,6 +65,13 @@ def check_inputs(config: DemoConfig) -> None:
             raise DemoError(
                 f"{role} model {model} is missing or not a Hugging Face folder; train one with: specnav train vlm"
             )
+    target = Path(config.target_model)
+    if target != DEFAULT_TARGET and (target / "config.json").is_file():
+        from specdec.models.library.pictures import takes_pictures
+        from specdec.models.loading import read_config
+
+        if not takes_pictures(read_config(str(target))):
+            raise DemoError(f"target model {target} takes no pictures: give a vision-language model, or --pair nav")
 
 
 def run_episodes(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: DemoView) -> None:

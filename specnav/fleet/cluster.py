@@ -32,7 +32,7 @@ from specnav.fleet.state import keep
 NAMESPACE = "specnav"
 HERE_FILE, TOKEN_FILE = "cluster.json", "token"
 AUTO = "auto"
-PROBE_S, REACH_S, START_S = 3.0, 30.0, 60.0
+PROBE_S, REACH_S, START_S = 3.0, 30.0, 120.0
 _STORE_BYTES = 100_000_000
 """Size of Ray's object store, which is not used; Ray requires at least 75 MB."""
 
@@ -172,10 +172,12 @@ def start_node(argv: list[str], temp: Path, marker: str = "untime started") -> t
         )
     until = time.monotonic() + START_S
     while marker not in (text := log.read_text(errors="replace")):
-        if process.poll() is not None or time.monotonic() > until:
+        ended = process.poll() is not None
+        if ended or time.monotonic() > until:
             end_session(process.pid)
             last = next((line for line in reversed(text.splitlines()) if line.strip()), "no output")
-            raise FleetError(f"Ray did not start on this machine: {last.strip()[:300]} (full log: {log})")
+            when = "" if ended else f" within {START_S:g} s"
+            raise FleetError(f"Ray did not start on this machine{when}: {last.strip()[:300]} (full log: {log})")
         time.sleep(0.1)
     return process.pid, str(temp)
 

@@ -13,14 +13,14 @@ from msgspec import Struct
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
-from specdec.link.binding import is_loopback
+from specdec.link.binding import check_address, is_loopback
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.edge_settings import EdgeSettings
 from specnav.fleet.errors import FleetError
 
 MOST_REPLICAS = 1000
 DIRECTORY_PORT = 5600
-_RANGE = re.compile(r"(\d+)(?::(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?")
 
 
 class ReplicaBounds(Struct, frozen=True):
@@ -89,6 +89,12 @@ REPLICA_PAIR = (
 )
 
 
+def check_ray_address(address: str) -> None:
+    """Raise FleetError unless it is auto, HOST:PORT or ray://HOST:PORT."""
+    if address != Where.ray:
+        check_address(address, "ray", FleetError, schemes=("ray://", ""))
+
+
 @dataclass(frozen=True)
 class Where:
     """Where a running fleet is found."""
@@ -101,6 +107,7 @@ class Where:
 
     def __post_init__(self) -> None:
         check_settings(self, FleetError)
+        check_ray_address(self.ray)
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,9 @@ class UpConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, FleetError)
+        check_ray_address(self.ray)
+        if self.metrics:
+            check_address(self.metrics, "metrics", FleetError, schemes=("",), bind=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +168,7 @@ class UpgradeConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, FleetError)
+        check_ray_address(self.ray)
 
 
 class FleetSettings(Struct, frozen=True):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specdec.errors import ModelError, first_line
 from specnav.plan.published import PUBLISHED
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -59,9 +60,14 @@ def memory_of(name: str, dtype: str, quantize: str, device: str) -> ModelMemory:
     from specdec.models.loading import loader_of
 
     config = config_of(name)
-    with torch.device("meta"):
-        network = loader_of(name, config).from_config(config)
-    network.tie_weights()  # if the config says so
+    loader = loader_of(name, config)
+    try:
+        with torch.device("meta"):
+            network = loader.from_config(config)
+        network.tie_weights()  # if the config says so
+    except Exception as error:  # whatever the library raises for sizes that no model has
+        said = f"{name} cannot be planned, its configuration describes no model ({first_line(error)})"
+        raise ModelError(said) from error
     size = BYTES[dtype]
     quantised = {
         id(module.weight): module

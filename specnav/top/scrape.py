@@ -33,7 +33,8 @@ class Address:
         """Parse HOST:PORT or a URL of it. Raises UsageError for anything else."""
         plain = text.removeprefix("http://").removesuffix("/").removesuffix("/metrics")
         host, colon, port = plain.rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
+        if not colon or not host or not host.isprintable() or " " in host or not is_port:
             raise UsageError(f"{text!r} is not HOST:PORT: give the address of the verifier's --metrics")
         return cls(host.strip("[]"), int(port))
 

@@ -134,6 +134,22 @@ def test_a_name_that_could_leave_the_folder_is_refused(keys: Keys, name: str) ->
         keys.new(name)
 
 
+def change(file: Path, **fields: object) -> None:
+    """Replace fields of a JSON file."""
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+@pytest.mark.parametrize("spoil", [lambda key: "#" * 40, lambda key: key + "\n"], ids=["too large", "line end"])
+def test_a_clients_file_whose_key_can_never_match_is_left_out_and_told(keys: Keys, spoil) -> None:
+    public = read_key(keys.new("robot-1")).public
+    file = keys.folder.path / "clients/robot-1.json"
+    previous = {"public": spoil(public), "until": (utc_now() + timedelta(hours=1)).isoformat()}
+    for fields in ({"public": spoil(public)}, {"public": public, "previous": previous}):
+        change(file, **fields)
+        ring = Keyring(keys.folder.path, EventLog(stream := StringIO()))
+        assert len(ring) == 0 and '"client_left_out"' in stream.getvalue()
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -142,6 +158,8 @@ def test_a_name_that_could_leave_the_folder_is_refused(keys: Keys, name: str) ->
         (lambda file: file.write_text("secret: hunter2"), "is not a key file of an edge"),
         (lambda file: file.write_text("{}"), "is not a key file of an edge"),
         (lambda file: file.write_bytes(b"\xff" * 1000), "is not a key file of an edge"),
+        (lambda file: change(file, verifier="#" * 40), "is not a key file of an edge"),
+        (lambda file: change(file, verifier=read_key(file).verifier + "\n"), "is not a key file of an edge"),
         (lambda file: (file.unlink(), file.mkdir(0o700)), "cannot read key file"),
         (
             lambda file: file.write_text(file.read_text().replace(read_key(file).public, new_pair()[0])),

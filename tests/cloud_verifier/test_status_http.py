@@ -59,3 +59,11 @@ def test_silent_connections_take_few_threads_and_lock_nobody_out(status: StatusS
             silent.enter_context(connect(status))
         assert is_well(status)
         assert len(set(threading.enumerate()) - before) < 3 * MOST_CONNECTIONS
+
+
+def test_a_head_request_gets_the_headers_of_the_page_and_no_body(status: StatusServer) -> None:
+    with connect(status) as asking:
+        asking.sendall(b"HEAD /healthz HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: asking.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.0 200 ") and b"Content-Length: 3\r\n" in answer
+    assert answer.endswith(b"\r\n\r\n")

@@ -19,6 +19,7 @@ from specnav.demo.live import LiveView
 from specnav.demo.run import check_inputs, server_settings, weights_of
 from specnav.demo.views import DemoScene, PlainView
 from specnav.errors import UsageError
+from specnav.paths import DEFAULT_TEXT_TARGET
 from specnav.results.trace import Decision
 from specnav.run_folder import new_run_folder
 from specnav.supervise.children import emulator_spec, endpoint_of, ros_arguments, verifier_spec
@@ -71,6 +72,8 @@ def test_missing_models_and_files_are_refused_before_anything_starts(tmp_path: P
         path.write_text("a: 1")
     with pytest.raises(DemoError, match="target model /no/such/folder is missing"):
         check_inputs(DemoConfig(target_model="/no/such/folder", **files))
+    with pytest.raises(DemoError, match=r"text-target takes no pictures: give a vision-language model"):
+        check_inputs(DemoConfig(target_model=str(DEFAULT_TEXT_TARGET), **files))
     with pytest.raises(DemoError, match=r"nothing\.yaml is missing"):
         check_inputs(DemoConfig(**(files | {"sim_config": tmp_path / "nothing.yaml"})))
 

@@ -23,6 +23,9 @@ from specnav.fleet.settings import (
     ReplicaBounds,
     ReplicaPlacement,
     Scaling,
+    UpConfig,
+    UpgradeConfig,
+    Where,
     check_fleet,
     gpus_of_replica,
     read_bounds,
@@ -116,11 +119,25 @@ def test_the_number_of_replicas_follows_load_that_lasts_and_nothing_shorter():
     assert scaler.wanted(171.0, 2, 0, bounds) == 2
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "2:1", "many", "1:2:3", "1:99999", ""])
+@pytest.mark.parametrize("text", ["0", "-1", "2:1", "many", "1:2:3", "1:99999", "9" * 5000, "1:" + "9" * 5000, ""])
 def test_numbers_of_replicas_that_are_none_are_refused_in_one_line(text: str):
     with pytest.raises(FleetError, match="replicas") as error:
         read_bounds(text)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("address", ["", "here", "a:0", "a:99999", "a b:1"])
+def test_an_address_that_is_none_is_refused_before_ray_is_started(address: str):
+    for make in (
+        lambda: Where(ray=address),
+        lambda: UpConfig({}, ray=address),
+        lambda: UpgradeConfig({}, ray=address),
+        lambda: UpConfig({}, metrics="here"),
+    ):
+        with pytest.raises(FleetError, match="cannot be used: "):
+            make()
+    for good in ("auto", "10.0.0.5:6379", "ray://10.0.0.5:10001", "[::1]:6379"):
+        assert Where(ray=good).ray == UpConfig({}, ray=good, metrics="127.0.0.1:0").ray == good
 
 
 def test_settings_that_no_verifier_takes_are_refused_before_anything_starts():

@@ -24,7 +24,7 @@ def test_free_ports_and_all_hosts_are_for_listening(address: str) -> None:
 BAD = (
     *("", "foo", "tcp://", "tcp://:5555", "tcp://a", "tcp://a:", "tcp://a:x", "tcp://a:99999", "tcp://a:-1"),
     *("tcp://a: 1", "tcp://a:٣", "udp://a:1", "tcp://a b:1", "TCP://a:1", "tcp://a:1/x", "tcp://a:0", "tcp://a:*"),
-    "tcp://a:000001",
+    *("tcp://a:000001", "tcp://a\x1b[2J:1", "tcp://a\0:1"),
 )
 
 

@@ -74,7 +74,8 @@ def ask(
     asyncio.run(app(scope, receive, send))
     body = b"".join(message.get("body", b"") for message in said)
     told = json.loads(body) if body.startswith(b"{") else {}
-    return said[0]["status"], told.get("error", {})
+    error = told.get("error", {})
+    return said[0]["status"], error | {"headers": dict(said[0]["headers"])} if error else error
 
 
 def test_a_proper_request_comes_through() -> None:
@@ -122,6 +123,23 @@ def test_pages_of_other_sites_get_nothing_where_nobody_has_a_key(
     headers: dict[str, str], method: str, path: str
 ) -> None:
     assert ask({**JSON, **headers}, method=method, path=path)[0] == 403
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/completions"), ("OPTIONS", "/v1/models"), ("PUT", "/healthz")])
+def test_a_wrong_method_is_told_the_right_ones(method: str, path: str) -> None:
+    status, error = ask(JSON, method=method, path=path)
+    assert status == 405 and error["code"] == "method_not_allowed"
+    right = {"POST"} if path == "/v1/completions" else {"GET", "HEAD"}
+    assert set(error["headers"][b"allow"].decode().split(", ")) == right
+
+
+def test_a_long_address_is_told_shortened() -> None:
+    status, error = ask(JSON, method="GET", path="/" + "a" * 20_000)
+    assert status == 404 and error["code"] == "unknown_url" and len(error["message"]) < 200
+
+
+def test_what_is_read_answers_head_too() -> None:
+    assert ask(JSON, method="HEAD", path="/v1/models")[0] == 200
 
 
 def test_with_keys_a_host_may_have_any_name(tmp_path: Path) -> None:

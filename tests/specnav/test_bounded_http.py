@@ -159,6 +159,32 @@ def test_what_never_ends_is_refused_soon_and_holds_up_nobody(server: Server, wha
     assert sent < 5_000_000 and longest < 1.0
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nhost: a\r\na: " + b"b" * 40_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: a\r\n" + b"a: b\r\n" * 6000 + b"\r\n",
+        b"GET /" + b"b" * 40_000 + b" HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"GET /?" + b"b" * 40_000 + b" HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: a\r\n\r\nGET / HTTP/1.1\r\nhost: a\r\na: " + b"b" * 40_000 + b"\r\n\r\n",
+    ],
+    ids=["one header", "many headers", "path", "query", "pipelined"],
+)
+def test_headers_that_come_in_one_piece_are_bounded_too(server: Server, head: bytes) -> None:
+    with server.connect() as large:
+        large.sendall(head)
+        answers = b"".join(iter(lambda: large.recv(65_536), b""))
+    assert b" 431 " in answers or b" 400 " in answers
+    assert answers.count(b" 200 ") == head.count(b"GET") - 1
+    assert server.ask(b"abc").endswith(b"3")
+
+
+def test_headers_within_the_bound_are_taken_in_one_piece(server: Server) -> None:
+    with server.connect() as asking:
+        asking.sendall(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\na: " + b"b" * 32_000 + b"\r\n\r\n")
+        assert asking.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
 def test_silent_connections_make_room_for_those_that_ask(
     quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

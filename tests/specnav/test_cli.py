@@ -11,7 +11,7 @@ import pytest
 from cloud_verifier.config import ServerConfig
 from specdec.settings import settings_of
 from specdec.settings_files import read_yaml_file
-from specnav.errors import user_errors
+from specnav.errors import UsageError, user_errors
 from specnav.paths import CONFIG, ROOT
 from specnav.serve import serve_settings
 from tests.helpers.commands import run_here
@@ -42,6 +42,11 @@ from tests.helpers.commands import run_here
         (["fleet", "up", "--pair", "smol"], "pair 'smol' is unknown: choose one of smollm2, nav, text"),
         (["demo", "--rtt", "soon"], "--rtt must be a number from 0 to 60000 ms, got 'soon'"),
         (["serve", "--threads", "1.5"], "--threads must be a whole number from 0 to 1024, got '1.5'"),
+        (["serve", "--model", "x", "--threads", "1024"], "threads = 1024 is more than this machine's"),
+        (["demo", "--out", ""], "--out must be a path, got ''"),
+        (["replay", ""], "BAG must be a path, got ''"),
+        (["bench", "run", "--questions", ""], "--questions holds ''"),
+        (["blackbox", "--show", ""], "must be a path, got ''"),
         (["demo", "--rtt", "-5"], "--rtt must be a number from 0 to 60000 ms, got -5.0"),
         (["fleet", "up", "--cpus", "-1"], "--cpus must be a number from 0 to 1024, got -1.0"),
         (["fleet", "up", "--groups", "17"], "--groups must be a whole number from 1 to 16, got 17"),
@@ -182,6 +187,17 @@ def test_a_file_names_settings_as_their_flags_and_takes_their_values(tmp_path):
     assert config.session_timeout_s == 9 and config.verify_ms.points == ((1, 72.0),)
     file.write_text("session_timeout_s: 8\nmodel: x\n")
     assert serve_settings(file, {"session_timeout_s": 7.0}).session_timeout_s == 7
+    file.write_text("session_timeout: 8\nmodel: x\n")
+    assert serve_settings(file, {"session_timeout_s": 7.0}).session_timeout_s == 7
+
+
+def test_a_file_that_gives_a_setting_under_both_its_names_is_refused(tmp_path):
+    file = tmp_path / "cloud.yaml"
+    file.write_text("session_timeout: 9\nsession_timeout_s: 8\nmodel: x\n")
+    said = "session_timeout and session_timeout_s are the same setting"
+    for flags in ({}, {"session_timeout_s": 7.0}):
+        with pytest.raises(UsageError, match=said):
+            serve_settings(file, flags)
 
 
 def test_the_shipped_file_of_the_verifier_repeats_no_default():

@@ -72,6 +72,11 @@ def test_the_command_says_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_planned_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not exist"):
         run_plan_memory(PlanConfig(str(tmp_path / "nothing"), None))
+    with pytest.raises(ModelError, match="the model's name is empty"):
+        run_plan_memory(PlanConfig("", None))
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": -1}')
+    with pytest.raises(ModelError, match=r"describes no model \(.*negative dimension"):
+        run_plan_memory(PlanConfig(str(tmp_path), None))
     with pytest.raises(UsageError, match="dtype must be one of float32, float16, bfloat16, got 'int3'"):
         PlanConfig("Qwen/Qwen3-8B", None, dtype="int3")
     with pytest.raises(UsageError, match="draft_quantize must be one of none, 8bit, 4bit, got '2bit'"):

@@ -4,14 +4,22 @@ for threads that other work on the machine keeps from running, and an answer of 
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from specdec.models.threads import is_small, set_threads
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.serving import serve
+from specdec.errors import OptionsError
+from specdec.models.gguf.model import load_gguf
+from specdec.models.gguf.options import GgufOptions
+from specdec.models.threads import check_threads, is_small, set_threads
 from specnav.generate import GenerateConfig, run_generate
 from specnav.paths import DEFAULT_TEXT_DRAFT
 
@@ -62,3 +70,19 @@ def test_a_large_model_keeps_its_threads_and_a_number_that_was_asked_for_counts(
     assert torch.get_num_threads() == 2
     set_threads(0, Sized(1_000_000))  # type: ignore[arg-type]
     assert torch.get_num_threads() == 1
+
+
+def test_no_more_threads_than_the_machine_has_cores_are_taken() -> None:
+    cores = os.cpu_count() or 1
+    for count in (0, 1, cores):
+        check_threads(count)
+    with pytest.raises(OptionsError, match=rf"threads = {cores + 1} is more than this machine's {cores} CPU cores"):
+        check_threads(cores + 1)
+
+
+def test_verifier_and_gguf_model_refuse_such_threads_before_anything_is_loaded() -> None:
+    many = (os.cpu_count() or 1) + 1
+    with pytest.raises(OptionsError, match="threads"):
+        serve(ServerConfig(model="no/such-model", threads=many), io.StringIO())
+    with pytest.raises(OptionsError, match="threads"):
+        load_gguf(Path("no-such.gguf"), GgufOptions(threads=many))

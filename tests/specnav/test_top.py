@@ -137,6 +137,6 @@ def test_what_is_no_verifiers_metrics_is_one_line(text: str) -> None:
 
 def test_addresses() -> None:
     assert str(Address.parse("http://[::1]:9464/metrics")) == "[::1]:9464"
-    for wrong in ("here", "here:", ":9464", "here:0", "here:99999", "here:x"):
+    for wrong in ("here", "here:", ":9464", "here:0", "here:99999", "here:x", "he re:1", "a\x1b:1", "a:\uff11"):
         with pytest.raises(UsageError, match="HOST:PORT"):
             Address.parse(wrong)

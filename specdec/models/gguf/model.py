@@ -27,6 +27,7 @@ from specdec.models.gguf.tower import GgufTower, load_tower
 from specdec.models.gguf.vocabulary import GgufVocabulary, ends_of, tokenizer_for
 from specdec.models.loaded import LoadedModel
 from specdec.models.prompt import EncodedPrompt
+from specdec.models.threads import check_threads
 
 SEEING = ("qwen2vl",)
 """llama.cpp's architecture names of models that take pictures in the way of Qwen2-VL and Qwen2.5-VL."""
@@ -141,8 +142,10 @@ def load_gguf(
 
     Raises:
         ModelError: One line, if the file or its vision tower cannot be used, or llama.cpp is not installed.
+        OptionsError: More threads than this machine has CPU cores.
     """
     options = options or GgufOptions()
+    check_threads(options.threads)
     check_file(path)
     model = LlamaModel(path, options.gpu_layers, own_copy=fit is not None)
     vocabulary = GgufVocabulary(model.tokens(), model.rows)

@@ -87,7 +87,12 @@ class TrainDraftConfig:
     length: int = setting(256, "Tokens of a row, prompt and answer.", 16, metavar="N")
     new_tokens: int = setting(128, "Tokens of an answer.", 1, metavar="N")
     steps: int = setting(2000, "Updates.", 1, metavar="N")
-    minutes: float = same_as(TrainingSettings, "minutes")
+    minutes: float = same_as(
+        TrainingSettings,
+        "minutes",
+        help="Shorten the updates to about this many minutes, beside the time for making data (see --prompts); 0: no "
+        "limit.",
+    )
     batch: int = setting(12, "Rows per update and process.", 1, metavar="N")
     lr: float = setting(2e-3, "Highest learning rate.", 1e-9, metavar="X")
     on_policy: float = setting(0.5, "Share of rows with the draft's own texts.", 0, 1, metavar="X")

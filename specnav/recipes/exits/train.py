@@ -63,7 +63,12 @@ class TrainExitsConfig:
     )
     epochs: float = setting(10.0, "How often each sample is used, on average.", 0.001, metavar="N")
     lr: float = setting(1e-4, "Highest learning rate.", 1e-9, metavar="X")
-    minutes: float = same_as(TrainingSettings, "minutes")
+    minutes: float = same_as(
+        TrainingSettings,
+        "minutes",
+        help="Shorten the updates to about this many minutes, beside the time for making data (see --samples); 0: no "
+        "limit.",
+    )
     samples: int = setting(2000, "With the default data: samples that the target generates.", 2, metavar="N")
     length: int = setting(1024, "Truncate samples to this many tokens.", 3, metavar="N")
     rows: int = setting(128, "Tokens per sample and update that are used.", 1, metavar="N")

@@ -53,7 +53,7 @@ from specdec.methods import get_method
 from specdec.models import GgufOptions, load_draft, load_draft_tokenizer, LoadedModel
 from specdec.models.loaded import first_difference
 from specdec.models.local import stream_local
-from specdec.models.threads import set_threads
+from specdec.models.threads import check_threads, set_threads
 from specdec.text.streaming import pieces_of, StreamingText
 import torch
 
@@ -112,6 +112,7 @@ class SpeculativeDecider:
         spec = fitting_spec(settings, get_method(settings.method).needs_draft_model)
         if settings.verifier_key:
             read_key(settings.verifier_key)  # reports an unusable key now
+        check_threads(settings.threads)
         torch.set_num_threads(settings.threads)
         self._model: LoadedModel | None = None
         if get_method(settings.method).needs_draft_model:
