@@ -9,6 +9,7 @@ from pathlib import Path
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.language.actions import ACTION_SENTENCES
 from spec_vlm_nav.language.prompting import PromptSpec
 from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.asking import QuestionWriter
@@ -19,8 +20,9 @@ from specnav.bags.types import NEWEST, Types
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample
-from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
+
+_VOCABULARY = {sentence: action.short for sentence, action in ACTION_SENTENCES.items()}
 
 
 def bag_prompts(
@@ -48,7 +50,7 @@ def _of_bag(
     bag = open_bag(path)
     types = Types({}, bag.distro or NEWEST)
     image = choose_image_topic(bag, None)
-    contents = read_contents(bag, types, image, VOCABULARY)
+    contents = read_contents(bag, types, image, _VOCABULARY)
     notes += [bag.summary, *bag.warnings, *contents.notes]
     asked = {
         frame.number: words
