@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from spec_vlm_nav.camera.images import RawImage
 from specnav.bags.source import Bag
 from specnav.bags.storage import BagMessage, BagTopic, Skipped
 from specnav.bags.types import Types
@@ -29,17 +30,6 @@ _STAMP = struct.Struct("<iI")
 _BIG_STAMP = struct.Struct(">iI")
 _PARSE_FAILED = 6
 _MODEL, _STOP, _MOVE = 0, 0, 2
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """Raw pixels of a sensor_msgs/Image. step: bytes per row."""
-
-    encoding: str
-    width: int
-    height: int
-    step: int
-    data: bytes
 
 
 @dataclass(frozen=True)
@@ -140,7 +130,7 @@ def read_contents(bag: Bag, types: Types, image: BagTopic, vocabulary: Mapping[s
 
 def pictures(
     bag: Bag, types: Types, image: BagTopic, wanted: Collection[int]
-) -> Iterator[tuple[int, bytes | Pixels | None]]:
+) -> Iterator[tuple[int, bytes | RawImage | None]]:
     """Yield (number, picture) of the wanted frames, in the bag's order; the picture is None if it cannot be read."""
     last = max(wanted, default=-1)
     for number, message in enumerate(bag.messages([image.name])):
@@ -150,12 +140,12 @@ def pictures(
             return
 
 
-def _picture(types: Types, image: BagTopic, message: BagMessage) -> bytes | Pixels | None:
+def _picture(types: Types, image: BagTopic, message: BagMessage) -> bytes | RawImage | None:
     try:
         decoded = types.decode(image.kind, message.data)
         if image.kind == COMPRESSED:
             return bytes(decoded.data)
-        return Pixels(decoded.encoding, decoded.width, decoded.height, decoded.step, bytes(decoded.data))
+        return RawImage(decoded.encoding, decoded.width, decoded.height, decoded.step, bytes(decoded.data))
     except (EvaluationError, AttributeError, TypeError):  # not such a message, or one with other fields
         return None
 

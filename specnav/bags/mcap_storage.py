@@ -31,11 +31,10 @@ from specnav.bags.storage import (
 
 MAGIC = b"\x89MCAP0\r\n"
 FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK = 0x02, 0x03, 0x04, 0x05, 0x06
-MESSAGE_INDEX, CHUNK_INDEX, STATISTICS, METADATA, DATA_END = 0x07, 0x08, 0x0B, 0x0C, 0x0F
+MESSAGE_INDEX, CHUNK_INDEX, STATISTICS, DATA_END = 0x07, 0x08, 0x0B, 0x0F
 _RECORD = struct.Struct("<BQ")
 _MESSAGE_HEAD = struct.Struct("<HIQQ")
 _CHUNK_HEAD = struct.Struct("<QQQI")
-_STATISTICS = struct.Struct("<QHIIIIQQ")
 _PRIVATE = 0x80  # records of this kind and above are private to other programs
 _FOOTER_BYTES = _RECORD.size + 20 + len(MAGIC)
 _SMALL_BYTES = 64 << 20  # longest record that is read, besides messages and chunks
@@ -367,47 +366,6 @@ class McapStorage:
                 self._said = struct.unpack_from("<Q", body)[0]
             place += _RECORD.size + size
         self._chunk_places = sorted(set(places), reverse=True)
-
-
-def read_facts(path: Path, name: str) -> tuple[dict[str, str], int | None]:
-    """Read the metadata record `name` of an mcap file without reading its messages.
-
-    Returns:
-        The record ({} if there is none), and the time from the first message to the last in ns (None if unknown).
-
-    Raises:
-        BrokenFile: The file is cut off or damaged.
-        OSError: The file cannot be read.
-    """
-    said: dict[str, str] = {}
-    span_ns = None
-    file_bytes = path.stat().st_size
-    with path.open("rb") as stream:
-        if stream.read(len(MAGIC)) != MAGIC:
-            raise BrokenFile("it does not start like an mcap file")
-        place = len(MAGIC)
-        while place + _RECORD.size <= file_bytes:
-            stream.seek(place)
-            kind, size = _RECORD.unpack(stream.read(_RECORD.size))
-            if kind == FOOTER:
-                return said, span_ns
-            if kind == 0 or place + _RECORD.size + size > file_bytes:
-                break
-            if kind == METADATA and size <= _SMALL_BYTES:
-                said = _metadata(stream.read(size), name) or said
-            elif kind == STATISTICS and size >= _STATISTICS.size:
-                begin_ns, end_ns = _STATISTICS.unpack(stream.read(_STATISTICS.size))[-2:]
-                span_ns = end_ns - begin_ns
-            place += _RECORD.size + size
-    raise BrokenFile("it is cut off or damaged")
-
-
-def _metadata(body: bytes, name: str) -> dict[str, str]:
-    try:
-        said, place = _text(body, 0)
-        return _map(body, place) if said == name else {}
-    except (struct.error, ValueError):
-        return {}
 
 
 def _map(body: bytes, place: int) -> dict[str, str]:

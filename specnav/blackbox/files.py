@@ -7,9 +7,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from mcap.reader import make_reader
+
 from spec_vlm_nav.blackbox.folder import NAME, PARTIAL, reason_of
 from spec_vlm_nav.blackbox.recording import METADATA
-from specnav.bags.mcap_storage import read_facts
 from specnav.errors import UsageError
 from specnav.results.errors import one_line
 
@@ -52,9 +53,13 @@ def read_file(path: Path) -> BoxFile:
         problem = "writing was interrupted: remove .partial from its name, and specnav replay reads what was written"
         return BoxFile(path, size, reason, problem=problem)
     try:
-        said, span_ns = read_facts(path, METADATA)
-        if not said or span_ns is None:
+        with path.open("rb") as stream:
+            reader = make_reader(stream)
+            summary = reader.get_summary()
+            said = next((one.metadata for one in reader.iter_metadata() if one.name == METADATA), None)
+        if said is None or summary is None or summary.statistics is None:
             return BoxFile(path, size, reason, problem="it does not state why it was written")
+        span_ns = summary.statistics.message_end_time - summary.statistics.message_start_time
         causes = tuple(
             Cause(int(one["time_ns"]), str(one["word"]), str(one["detail"]))
             for one in json.loads(said["triggers"])

@@ -19,7 +19,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from specnav.demo.views import DemoScene, cost_of, in_words, result_in_words
+from specnav.demo.views import DemoScene, PlainView, cost_of, in_words, result_in_words
 from specnav.results.demo import EpisodeResult, percentile
 from specnav.results.trace import Decision
 
@@ -60,11 +60,11 @@ def token_bar(decision: Decision) -> Text:
     return bar
 
 
-class LiveView:
+class LiveView(PlainView):
     """A view that keeps one screen on the terminal up to date."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__(console)
         self._phase = ""
         self._title = ""
         self._instruction = ""
@@ -125,7 +125,7 @@ class LiveView:
         )
         if self._phase:
             head.append(f"  {self._phase} …", "yellow")
-        width = self._console.width
+        width = self.console.width
         if width < WIDE_ENOUGH:
             return Group(head, self._words(width), self._figures())
         camera = Text("waiting for the camera", "bright_black")

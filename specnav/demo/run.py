@@ -23,7 +23,7 @@ from specnav.demo.journal import DemoJournal
 from specnav.demo.live import LiveView
 from specnav.demo.recorder import EpisodeLimits
 from specnav.demo.scoring import make_trace, score_recording
-from specnav.demo.views import DemoView, PlainView
+from specnav.demo.views import PlainView
 from specnav.errors import is_for_users, needs_ros
 from specnav.models import may_be_model
 from specnav.paths import DEFAULT_TARGET
@@ -74,7 +74,7 @@ def check_inputs(config: DemoConfig) -> None:
             raise DemoError(f"target model {target} takes no pictures: give a vision-language model, or --pair nav")
 
 
-def run_episodes(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: DemoView) -> None:
+def run_episodes(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: PlainView) -> None:
     """Start everything, run the episodes and, if requested, the latency study."""
     from specnav.demo.stage import open_stage  # needs ROS
     from specnav.demo.study import run_study
@@ -140,7 +140,7 @@ def run_demo(config: DemoConfig) -> int:
     console = Console()
     # The cloud's file may set verify_ms: the report must show the value in force.
     journal = DemoJournal(run, replace(config, verify_ms=server.verify_ms), weights_of(config.target_model))
-    view: DemoView = PlainView(console) if config.headless else LiveView(console)
+    view = PlainView(console) if config.headless else LiveView(console)
     with ends_on_signals():
         code = perform(config, server, journal, view)
         try:
@@ -154,7 +154,7 @@ def run_demo(config: DemoConfig) -> int:
     return code
 
 
-def perform(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: DemoView) -> int:
+def perform(config: DemoConfig, server: ServerConfig, journal: DemoJournal, view: PlainView) -> int:
     """Run the episodes and the comparison; errors go into the journal, and only programming errors are raised."""
     try:
         try:

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
 from navsim.episodes import Episode
+from specdec.link.shaping import LinkProfile
 from specnav.demo.config import DemoConfig
 from specnav.demo.decider import vlm_spec
 from specnav.demo.director import Director
 from specnav.demo.errors import DemoError
 from specnav.demo.recorder import Ending, EpisodeLimits, EpisodeRecorder
-from specnav.demo.views import DemoScene, DemoView
+from specnav.demo.views import DemoScene, PlainView
 from specnav.supervise import children
 from specnav.supervise.processes import ChildSpec, Supervisor
 from specnav.supervise.surroundings import (
@@ -57,7 +58,7 @@ class Stage:
         server: ServerConfig,
         supervisor: Supervisor,
         director: Director,
-        view: DemoView,
+        view: PlainView,
         environment: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
         verifier: str = "",
@@ -97,7 +98,10 @@ class Stage:
         started = []
         try:
             if emulated:
-                spec = children.emulator_spec(config, f"link_{name}", rtt_ms, self.verifier, self.environment)
+                link = LinkProfile(rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
+                spec = children.emulator_spec(
+                    f"link_{name}", link, config.seed, self.verifier, self.environment
+                )
                 started.append(spec.name)
                 child = supervisor.start(spec)
                 endpoint = children.endpoint_of(supervisor.wait_ready(child, config.start_timeout_s))
@@ -196,7 +200,7 @@ class Stage:
 
 @contextmanager
 def open_stage(
-    config: DemoConfig, server: ServerConfig, logs: Path, view: DemoView, verifier: str = ""
+    config: DemoConfig, server: ServerConfig, logs: Path, view: PlainView, verifier: str = ""
 ) -> Iterator[Stage]:
     """Start and connect all processes of a demo; always stops them and leaves nothing behind.
 

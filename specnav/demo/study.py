@@ -12,7 +12,7 @@ from navsim.episodes import make_episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.recorder import EpisodeLimits
 from specnav.demo.stage import Stage
-from specnav.demo.views import DemoView
+from specnav.demo.views import PlainView
 from specnav.results.demo import LatencyRow, percentile
 from specnav.results.trace import Decision
 
@@ -57,7 +57,7 @@ def measure_cell(stage: Stage, config: DemoConfig, method: str, rtt_ms: float) -
     return row_of(method, rtt_ms, decisions[WARM_UP:])
 
 
-def run_study(stage: Stage, config: DemoConfig, view: DemoView) -> list[LatencyRow]:
+def run_study(stage: Stage, config: DemoConfig, view: PlainView) -> list[LatencyRow]:
     """Measure all cells of the study."""
     rows = []
     for rtt_ms in RTTS_MS:

@@ -7,7 +7,6 @@ A *view* is told about events and shows them; it never decides anything and neve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from specnav.results.demo import EpisodeResult
 from specnav.results.trace import Decision
@@ -21,28 +20,6 @@ class DemoScene:
     t_s: float
     jpeg: bytes | None
     pose: tuple[float, float, float] | None
-
-
-class DemoView(Protocol):
-    """Shows a demo."""
-
-    def phase(self, words: str) -> None:
-        """A step of the run has begun."""
-
-    def episode(self, index: int, count: int, instruction: str) -> None:
-        """An instruction was published."""
-
-    def decision(self, decision: Decision) -> None:
-        """A decision arrived."""
-
-    def tick(self, scene: DemoScene) -> None:
-        """Time has passed."""
-
-    def result(self, result: EpisodeResult) -> None:
-        """An episode has ended."""
-
-    def close(self) -> None:
-        """The run is over; restore the terminal."""
 
 
 def in_words(decision: Decision) -> str:
@@ -75,7 +52,7 @@ def result_in_words(result: EpisodeResult) -> str:
 
 
 class PlainView(RunView):
-    """One line per event, for logs and CI."""
+    """One line per event, for logs and CI; `live.LiveView` shows the same events on one screen."""
 
     def phase(self, words: str) -> None:
         """A step of the run has begun."""
@@ -92,11 +69,11 @@ class PlainView(RunView):
         self.say(f"  {decision.index + 1:3d} {decision.t_s:6.1f} s  {reasoning} -> {done}")
 
     def tick(self, scene: DemoScene) -> None:
-        """Plain output ignores the passing of time."""
+        """Time has passed, which plain output ignores."""
 
     def result(self, result: EpisodeResult) -> None:
         """An episode has ended."""
         self.say(f"  {result_in_words(result)}")
 
     def close(self) -> None:
-        """Nothing to restore."""
+        """The run is over; plain output has nothing to restore."""

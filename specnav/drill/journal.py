@@ -10,7 +10,7 @@ from pathlib import Path
 from specnav.drill.definitions import Drill
 from specnav.drill.judging import row_of
 from specnav.drill.report import write_drill_report
-from specnav.drill.results import DrillResults, DrillRun, LeakCheck, SoakFigures, save_drill
+from specnav.drill.results import DrillResults, DrillRun, LeakCheck, save_drill
 from specnav.results.demo import SCHEMA, Setting, describe_machine
 from specnav.run_folder import started_at
 
@@ -27,7 +27,6 @@ class DrillJournal:
     runs: dict[str, list[DrillRun]] = field(default_factory=dict)
     drills: dict[str, tuple[Drill, float]] = field(default_factory=dict)
     leaks: list[LeakCheck] = field(default_factory=list)
-    soak: SoakFigures | None = None
     interrupted: bool = False
     error: str = ""
 
@@ -48,7 +47,6 @@ class DrillJournal:
             ],
             runs=[run for runs in self.runs.values() for run in runs],
             leaks=self.leaks,
-            soak=self.soak,
             interrupted=self.interrupted,
             error=self.error,
             started_at=self.started_at,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a drill or a soak: one HTML file that opens offline, drawn from `results.json`."""
+"""The report of a drill: one HTML file that opens offline, drawn from `results.json`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ CHIPS = [
 def lead_text(results: DrillResults) -> str:
     """The first paragraph of the report."""
     began = when(results.started_at)
-    if results.soak is not None:
-        return f"{results.soak.minutes:.1f} minutes of instructions in sequence, each in a new room, {began}."
     parts = []
     if results.faults:
         parts.append(
@@ -91,10 +89,6 @@ def headline(results: DrillResults) -> list[Figure]:
         figures.append(
             Figure(f"{leak.turns} {leak.what}", str(flat), f"of {len(leak.rows)} flat", "memory, descriptors")
         )
-    if (soak := results.soak) is not None:
-        figures.append(Figure("Decisions", str(soak.decisions), "", f"{soak.instructions} instructions"))
-        under = f"p95 {shown(soak.decision_ms_p95)} ms"
-        figures.append(Figure("Decision time, p50", shown(soak.decision_ms_p50), "ms", under))
     return figures
 
 
@@ -135,44 +129,19 @@ def stop_chart(rows: Sequence[FaultRow], reasons: Mapping[str, Sequence[float]])
     return picture(draw, "Stop latencies against their bounds", 1080.0, 64 + 0.8 * ROW_PX * len(shown))
 
 
-def over_time(values: Mapping[str, Sequence[tuple[float, float]]], label: str) -> str:
-    """A chart with one line per name over the seconds (or minutes) since the start."""
-    end = max((t for points in values.values() for t, _ in points), default=0.0)
-    unit, scale = ("min", 60.0) if end > 300 else ("s", 1.0)
-    lines = tuple(
-        ChartLine(name, tuple((t / scale, value) for t, value in points), name, dotted=False)
-        for name, points in values.items()
-        if points
-    )
-    return line_chart(LineChart(label, f"{unit} since the start", label, lines, size=(HALF, 240.0)))
-
-
 def leak_charts(check: LeakCheck) -> list[Chart]:
-    """A chart of every quantity over time."""
+    """A chart of every quantity over the seconds (or minutes) since the start."""
+    end = max((one.t_s for samples in check.samples.values() for one in samples), default=0.0)
+    unit, scale = ("min", 60.0) if end > 300 else ("s", 1.0)
     found = []
     for name, label in QUANTITIES:
-        values = {
-            who: [(one.t_s, float(getattr(one, name))) for one in samples]
+        lines = tuple(
+            ChartLine(who, tuple((one.t_s / scale, float(getattr(one, name))) for one in samples), who, dotted=False)
             for who, samples in check.samples.items()
-        }
-        if drawn := over_time(values, label):
+        )
+        drawn = line_chart(LineChart(label, f"{unit} since the start", label, lines, size=(HALF, 240.0)))
+        if drawn:
             found.append(Chart(label, Markup(drawn), ""))
-    return found
-
-
-def soak_charts(results: DrillResults) -> list[Chart]:
-    """Decision time and shared memory over time."""
-    soak = results.soak
-    if soak is None:
-        return []
-    shared = [(t, float(n)) for t, n in soak.shared_memory]
-    found = []
-    for points, name, title in (
-        (soak.latency, "decision", "decision time, ms"),
-        (shared, "files", "shared-memory files of Fast DDS"),
-    ):
-        if drawn := over_time({name: points}, title):
-            found.append(Chart(title, Markup(drawn), ""))
     return found
 
 
@@ -188,7 +157,7 @@ def write_drill_report(run: Path) -> Path:
         run / REPORT_FILE,
         "drill.html.jinja",
         results=results,
-        title="soak" if results.soak is not None else "specnav drill",
+        title="specnav drill",
         lead=lead_text(results),
         chips=CHIPS,
         alert=alert_text(
@@ -197,7 +166,6 @@ def write_drill_report(run: Path) -> Path:
         figures=headline(results),
         stops=Markup(stop_chart(results.faults, told)),
         leaks=[(leak, leak_charts(leak)) for leak in results.leaks],
-        soak_charts=soak_charts(results),
         config=words_of(results.config),
         machine=machine_of(results.machine, results.wall_s),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results schema of `specnav drill` and of soaks (`results.json`, schema 1).
+"""The results schema of `specnav drill` (`results.json`, schema 1).
 
 Times are milliseconds unless a name says otherwise. A figure that was not measured is null, never zero.
 """
@@ -99,28 +99,14 @@ class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 0.0
 
 
-class SoakFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Results of a soak. latency: seconds since the beginning, and decision time in ms."""
-
-    minutes: float
-    instructions: int
-    decisions: int
-    decision_ms_p50: float | None = None
-    decision_ms_p95: float | None = None
-    shared_memory: list[tuple[float, int]] = []
-    latency: list[tuple[float, float]] = []
-    errors: dict[str, int] = {}
-
-
 class DrillResults(Versioned, frozen=True, kw_only=True):
-    """results.json of a drill or a soak."""
+    """results.json of a drill."""
 
     config: dict[str, Setting]
     machine: dict[str, Setting]
     faults: list[FaultRow] = msgspec.field(default_factory=list)
     runs: list[DrillRun] = msgspec.field(default_factory=list)
     leaks: list[LeakCheck] = msgspec.field(default_factory=list)
-    soak: SoakFigures | None = None
     interrupted: bool = False
     error: str = ""
     started_at: str = ""

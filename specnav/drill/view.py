@@ -52,11 +52,6 @@ class DrillView(RunView):
             out.print(fault_table(results.faults))
         for leak in results.leaks:
             out.print(leak_table(leak))
-        if (soak := results.soak) is not None:
-            self.say(
-                f"{soak.minutes:.1f} min: {soak.instructions} instructions, {soak.decisions} decisions, "
-                f"decision p50 {shown(soak.decision_ms_p50)} ms, p95 {shown(soak.decision_ms_p95)} ms"
-            )
         self.say(f"report: {report}")
 
 

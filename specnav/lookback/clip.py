@@ -54,10 +54,8 @@ def _gif(walk: Walk, chosen: list[FrameEntry], times: list[int]) -> bytes:
 
 
 def _mp4(walk: Walk, chosen: list[FrameEntry], times: list[int]) -> bytes:
-    try:
-        import av
-    except ImportError as error:
-        raise EvaluationError("an MP4 needs the package av: pip install av, or save a .gif") from error
+    import av
+
     first = _page(walk, chosen[0].number, 0.0)
     size = (WIDTH, first.height + first.height % 2)  # H.264 with subsampled colours needs even sides
     try:

@@ -6,12 +6,10 @@ In a separate process, the page stays responsive while models compute, and a fai
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,11 +21,12 @@ from specdec.methods import METHODS, get_method
 from specdec.settings import as_arguments
 from specnav.bags.contents import NO_ACTION
 from specnav.bags.records import DECISIONS_FILE, DecisionRecord
+from specnav.errors import ChildFailed
 from specnav.lookback.config import Deciders
 from specnav.lookback.walk import Walk
 from specnav.paths import ROOT
 from specnav.results.errors import EvaluationError
-from specnav.supervise.processes import ChildSpec, Running, Supervisor, last_words
+from specnav.supervise.processes import ChildSpec, Supervisor, last_words
 
 State = Literal["none", "starting", "deciding", "done", "cancelled", "failed"]
 Difference = Literal["same", "words", "action", "failed", "unknown"]
@@ -82,7 +81,6 @@ class ReplayRunner:
         self._method, self._why = "", ""
         self._total = asked or -(-len(walk.frames) // self._every)
         self._answers: list[dict[str, Any]] = []
-        self._process: Running | None = None
         self._watcher: threading.Thread | None = None
         self._cancelled, self._run_number = False, 0
 
@@ -103,8 +101,6 @@ class ReplayRunner:
         with self._lock:
             if self._state in ("starting", "deciding"):
                 self._cancelled = True
-                if self._process is not None:
-                    self._process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
         """Cancel the running replay and wait for its end."""
@@ -134,43 +130,32 @@ class ReplayRunner:
     def _run(self, method: str) -> None:
         try:
             with tempfile.TemporaryDirectory(prefix="specnav-again-") as folder:
-                self._watch(method, Path(folder) / "run", Path(folder) / "stderr")
+                self._watch(method, Path(folder))
+        except ChildFailed as error:
+            self._end("failed", str(error))
         except OSError as error:
             self._end("failed", f"the replay cannot be run: {error.strerror or error}")
         except DECODE_ERRORS as error:
             self._end("failed", f"the replay's output cannot be read: {error}")
 
-    def _watch(self, method: str, out: Path, log: Path) -> None:
+    def _watch(self, method: str, folder: Path) -> None:
+        out = folder / "run"
         argv = [*self._command, str(self._bag), "--methods", method, "--every", str(self._every)]
         argv += ["--out", str(out), *as_arguments(self._deciders)]
-        with log.open("wb") as stderr, open(os.devnull, "wb") as unread:
-            process = Supervisor.launch(ChildSpec("replay", argv, cwd=ROOT), unread, stderr)
-        with self._lock:
-            self._process = process
-            if self._cancelled:  # cancelled before the process existed
-                process.send_signal(signal.SIGTERM)
         reader = _Lines(out / DECISIONS_FILE)
-        try:
-            asked_at = 0.0
-            while True:
-                ended = _ended(process, POLL_S)
+        with Supervisor(folder) as supervisor:
+            # Unbuffered, so that an error is the last line of the log.
+            child = supervisor.start(ChildSpec("replay", argv, {"PYTHONUNBUFFERED": "1"}, cwd=ROOT))
+            while child.process.poll() is None and not self._cancelled:
+                time.sleep(POLL_S)
                 self._take(reader.new())
-                if ended:
-                    break
-                asked_at += POLL_S if self._cancelled else 0.0
-                if asked_at > END_S:
-                    process.send_signal(signal.SIGKILL)
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            process.wait()
-            with self._lock:
-                self._process = None
+            supervisor.stop_all(END_S)
+        self._take(reader.new())
         if self._cancelled:
             self._end("cancelled", "")
-        elif process.returncode:
-            said = last_words(log).removeprefix("specnav: error: ")
-            self._end("failed", said or f"the replay ended with {process.returncode}")
+        elif child.process.returncode:
+            said = last_words(child.log).removeprefix("specnav: error: ")
+            self._end("failed", said or f"the replay ended with {child.process.returncode}")
         else:
             self._end("done", "")
 
@@ -231,11 +216,3 @@ def _card(record: DecisionRecord) -> dict[str, Any]:
         "pieces": [],
         "shares": dict.fromkeys(("camera", "edge", "link", "cloud"), 0.0),
     }
-
-
-def _ended(process: Running, seconds: float) -> bool:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True

@@ -10,14 +10,7 @@ from typing import Any
 from spec_vlm_nav.camera.images import RawImage, from_raw, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.console.decisions import decision_record
-from specnav.bags.contents import (
-    METRICS,
-    FrameEntry,
-    Pixels,
-    choose_image_topic,
-    pictures,
-    read_contents,
-)
+from specnav.bags.contents import METRICS, FrameEntry, choose_image_topic, pictures, read_contents
 from specnav.bags.source import Bag, open_bag, recordings_in
 from specnav.bags.timeline import BagTimeline
 from specnav.bags.types import NEWEST, Types
@@ -106,12 +99,11 @@ def read_walk(path: Path, image_topic: str | None = None) -> Walk:
     return replace(found, decisions=decisions, notes=tuple(notes))
 
 
-def _encoded(picture: bytes | Pixels | None) -> bytes | None:
+def _encoded(picture: bytes | RawImage | None) -> bytes | None:
     if picture is None or isinstance(picture, bytes):
         return picture or None
-    raw = RawImage(picture.encoding, picture.width, picture.height, picture.step, picture.data)
     try:
-        return to_jpeg(from_raw(raw), 85)
+        return to_jpeg(from_raw(picture), 85)
     except FrameError:
         return None
 

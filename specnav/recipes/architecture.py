@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,11 +68,13 @@ TARGET_TEXT = TrainedTextShape(8, width=192, inner=320, heads=6, kv_heads=2, gro
 DRAFT_TEXT = TrainedTextShape(2, width=128, inner=256, heads=4, kv_heads=2, grounding_layer=0, attention_layer=1)
 
 
-def qwen2_vl_config(vision: TrainedVisionShape, text: TrainedTextShape, tokenizer):
+def qwen2_vl_config(vision: TrainedVisionShape, text: TrainedTextShape) -> Any:
     """The transformers configuration for a vision and a text shape."""
     from transformers import Qwen2VLConfig
 
-    ids = tokenizer.convert_tokens_to_ids
+    from specnav.recipes.vocabulary import build_tokenizer
+
+    ids = build_tokenizer().convert_tokens_to_ids
     eos, pad = ids("<|im_end|>"), ids("<|endoftext|>")
     return Qwen2VLConfig(
         text_config={
@@ -127,10 +130,9 @@ def save_model_folder(
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     from spec_vlm_nav.language.prompting import PromptSpec
-    from specnav.recipes.vocabulary import build_tokenizer, save_tokenizer
+    from specnav.recipes.vocabulary import save_tokenizer
 
-    tokenizer = build_tokenizer()
-    config = qwen2_vl_config(vision, text, tokenizer)
+    config = qwen2_vl_config(vision, text)
     model = Qwen2VLForConditionalGeneration(config)
     if weights is not None:
         missing, unexpected = model.load_state_dict(weights, strict=False)

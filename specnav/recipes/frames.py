@@ -147,11 +147,18 @@ def make_shard(world: World, folder: Path, seed: int, shard: int, pairs: Pairs |
             np.save(stream, array)
 
 
+def camera_jpeg(picture: NDArray[np.uint8], quality: int) -> bytes:
+    """Encode uint8 RGB [height, width, 3] as the camera does."""
+    import cv2
+
+    return cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+
+
 def as_camera_sends(picture: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
     """The picture after JPEG compression, as the robot's software receives it."""
     import cv2
 
-    _, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    data = np.frombuffer(camera_jpeg(picture, quality), np.uint8)
     received = cv2.imdecode(data, cv2.IMREAD_COLOR)
     assert received is not None  # it was encoded just now
     return np.asarray(received[:, :, ::-1], np.uint8)

@@ -52,7 +52,7 @@ def questions_about_rooms(
     from navsim.kinds import TRAIN_PAIRS
     from navsim.world import World
     from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
-    from specnav.recipes.frames import random_poses, random_room
+    from specnav.recipes.frames import camera_jpeg, random_poses, random_room
     from specnav.recipes.oracle import instruct
 
     spec = PromptSpec.from_model_folder(model.path)
@@ -64,7 +64,7 @@ def questions_about_rooms(
             room = random_room(rng, len(asked))
             world.load(room)
             for pose in random_poses(rng, room, min(POSES_A_ROOM, count - len(asked))):
-                picture = _jpeg(world.render(pose), rng.randint(80, 95))
+                picture = camera_jpeg(world.render(pose), rng.randint(80, 95))
                 file = folder / f"{len(asked):06d}.jpg"
                 file.write_bytes(picture)
                 thing = rng.choice(room.objects)
@@ -117,10 +117,3 @@ def _answers(
 def _goes_on(model: LoadedModel, session: ModelSession, answer: list[int]) -> bool:
     full = len(answer) >= ANSWER_TOKENS or session.length + 1 >= model.context_limit
     return not full and answer[-1] not in model.eos_token_ids
-
-
-def _jpeg(picture, quality: int) -> bytes:
-    """Encode uint8 RGB [height, width, 3] as the camera does."""
-    import cv2
-
-    return cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()

@@ -19,7 +19,7 @@ from specdec.models import load_model
 from specnav.recipes.architecture import DRAFT_TEXT, TARGET_TEXT, import_weights
 from specnav.recipes.data_stage import make_frames
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.frames import SHARD_FRAMES, FrameData, Pairs
+from specnav.recipes.frames import SHARD_FRAMES, FrameData, Pairs, camera_jpeg
 from specnav.recipes.loop import LoopSettings, fit
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.speaker import ModelSpeaker
@@ -129,8 +129,6 @@ def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> lis
     """The target's greedy answers to the frames of its own walks through these episodes; cached in `file`."""
     if file.exists():
         return load_samples(file)
-    import cv2
-
     from navsim.world import World
     from spec_vlm_nav.language.prompting import build_prompt
     from specnav.recipes.rollouts import JPEG_QUALITY, MAX_DECISIONS, roll_out
@@ -142,8 +140,7 @@ def walked(target: Path, chosen: list[Episode], folder: Path, file: Path) -> lis
     prompts: list[ExitSample] = []
     for run in walks.runs:
         for frame in run.frames:
-            how = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]
-            picture = cv2.imencode(".jpg", frame[:, :, ::-1], how)[1].tobytes()
+            picture = camera_jpeg(frame, JPEG_QUALITY)
             prompt = build_prompt(speaker.spec, speaker.network.loaded.tokenizer, run.episode.instruction, [picture])
             place = folder / f"{len(prompts):06d}.jpg"
             place.write_bytes(picture)

@@ -31,7 +31,7 @@ class TrainVlmConfig:
     """Settings of `specnav train vlm`.
 
     *_steps: updates of `workers` x `batch` rows. *_minutes: shortens a stage's schedule; 0: no. data_dir: default
-    out/work. resume: continue from the content of data_dir; if False, a data_dir with checkpoints is an error.
+    out/work.
     """
 
     out: Path = setting(REQUIRED, "Folder for nav-target and nav-draft.")
@@ -50,7 +50,6 @@ class TrainVlmConfig:
     batch: int = 32
     seed: int = same_as(TrainingSettings, "seed", default=7)
     workers: int = same_as(TrainingSettings, "workers", default=2)
-    resume: bool = True
     compile: bool = True
 
     def __post_init__(self) -> None:
@@ -65,8 +64,6 @@ class TrainVlmConfig:
                 raise TrainingError(f"{name} is {getattr(self, name)}: use 1 or more")
         if self.batch % 2:
             raise TrainingError(f"batch is {self.batch}: use an even batch")
-        if any(self.work.glob("*.ckpt")) and not self.resume:
-            raise TrainingError(f"{self.work} holds checkpoints: use another folder, or resume")
 
     def within(self, minutes: float) -> TrainVlmConfig:
         """The config with stages shortened for a run of about `minutes`, in the proportions of the shipped pair."""

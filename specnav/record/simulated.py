@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cv2
-
 from navsim.base import PlanarBase
 from navsim.episodes import Episode, make_episode
 from navsim.errors import BadRequest
@@ -37,6 +35,7 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.bags.types import Types
 from specnav.bags.writing import McapFile
+from specnav.recipes.frames import camera_jpeg
 from specnav.recipes.rollouts import EpisodeRollout, OracleSpeaker, simulated_body
 from specnav.record.config import RecordConfig
 from specnav.record.types import own_types
@@ -179,9 +178,7 @@ class _Recording:
             self._tick(0.0, 0.0)
 
     def _frame(self) -> _Frame:
-        picture = self.world.render(self.base.pose)
-        _, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
-        jpeg = data.tobytes()
+        jpeg = camera_jpeg(self.world.render(self.base.pose), JPEG_QUALITY)
         frame = _Frame(jpeg, self.tape.time_ns, FloorPicture(pixels(jpeg), self.body))
         header = {"stamp": self.tape.stamp(), "frame_id": "front_camera"}
         values = {"header": header, "format": "rgb8; jpeg compressed bgr8", "data": list(frame.jpeg)}

@@ -108,6 +108,8 @@ class ReplayConfig:
         """How the robot scales and compresses a camera picture. Raises UsageError."""
         from spec_vlm_nav.camera.images import PictureOptions
         from spec_vlm_nav.deciding.parameters import VLM_NAV
+        from spec_vlm_nav.parameters.files import all_said_in
+        from specnav.settings import read_yaml
 
         names = {
             "image_width": "width",
@@ -116,19 +118,9 @@ class ReplayConfig:
             "pixels": "pixels",
         }
         defaults = {parameter.name: parameter.default for parameter in VLM_NAV}
-        found = {**defaults, **parameters_of(self.robot_config, "vlm_nav_node")}
+        read_yaml(self.robot_config)  # reports an invalid file
+        found = {**defaults, **all_said_in([self.robot_config], "vlm_nav_node")}
         given: dict[str, Any] = {ours: found[theirs] for theirs, ours in names.items()}
         if not all(isinstance(value, int) and value >= 0 for value in given.values()):
             raise UsageError(f"{self.robot_config}: {', '.join(names)} must be whole numbers")
         return PictureOptions(**given)
-
-
-def parameters_of(path: Path, node: str) -> dict[str, Any]:
-    """A node's parameters in a ROS parameter file; {} if there are none. Raises UsageError."""
-    from specnav.settings import read_yaml
-
-    for name, section in read_yaml(path).items():
-        if str(name).rpartition("/")[2] == node and isinstance(section, dict):
-            parameters = section.get("ros__parameters")
-            return parameters if isinstance(parameters, dict) else {}
-    return {}

@@ -25,7 +25,7 @@ from specdec.errors import ModelError
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
 from specdec.text.streaming import StreamingText
-from specnav.bags.contents import NO_ACTION, Pixels
+from specnav.bags.contents import NO_ACTION
 from specnav.bags.records import DecisionRecord
 from specnav.replay.plan import ReplayTask
 from specnav.results.errors import one_line
@@ -63,14 +63,9 @@ class Prompter:
     picture: PictureOptions
     options: GenerationOptions
 
-    def prompt(self, task: ReplayTask, picture: bytes | Pixels, history: History) -> tuple[Prompt, bytes]:
+    def prompt(self, task: ReplayTask, picture: bytes | RawImage, history: History) -> tuple[Prompt, bytes]:
         """The prompt of a frame and its encoded picture. Raises NavigationError."""
-        if isinstance(picture, Pixels):
-            pixels = (picture.encoding, picture.width, picture.height, picture.step, picture.data)
-            source: bytes | RawImage = RawImage(*pixels)
-        else:
-            source = picture
-        frame = Frame(source, divmod(task.frame.stamp_ns, 10**9), 0.0)
+        frame = Frame(picture, divmod(task.frame.stamp_ns, 10**9), 0.0)
         past, actions = tuple(history.pictures), tuple(history.actions)
         job = DecisionJob(task.frame.number, task.instruction, frame, past, actions)
         return QuestionWriter(self.spec, self.tokenizer).prompt(job, self.picture)
@@ -92,7 +87,7 @@ class MethodDecider:
         self._meter = meter or Meter([])
 
     def decide(
-        self, task: ReplayTask, picture: bytes | Pixels, history: History
+        self, task: ReplayTask, picture: bytes | RawImage, history: History
     ) -> tuple[DecisionRecord, bytes | None]:
         """The decision, and the picture given to the model (None: unusable). Raises specdec's errors except
         ModelError.
@@ -102,7 +97,7 @@ class MethodDecider:
         return msgspec.structs.replace(record, joules=self._meter.since(mark)), jpeg
 
     def _decide(
-        self, task: ReplayTask, picture: bytes | Pixels, history: History
+        self, task: ReplayTask, picture: bytes | RawImage, history: History
     ) -> tuple[DecisionRecord, bytes | None]:
         began = self._clock()
         try:

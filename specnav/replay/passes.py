@@ -9,31 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import msgspec
 
-from specnav.bags.contents import Pixels
+from spec_vlm_nav.camera.images import RawImage
 from specnav.bags.records import DecisionRecord
-from specnav.replay.deciding import History, failed
+from specnav.replay.deciding import History, MethodDecider, failed
 from specnav.replay.plan import ReplayTask
 
-Picture = bytes | Pixels
+Picture = bytes | RawImage
 Pictures = Callable[[], Iterator[tuple[ReplayTask, Picture | None]]]
 Keep = Callable[[DecisionRecord, bytes | None], None]
 NO_PICTURE = "the camera message cannot be read"
-
-
-class FrameDecider(Protocol):
-    """A method that decides frames, such as `deciding.MethodDecider`."""
-
-    method: str
-
-    def decide(
-        self, task: ReplayTask, picture: Picture, history: History
-    ) -> tuple[DecisionRecord, bytes | None]:
-        """Return the decision and the image that the model got."""
-        ...
 
 
 @dataclass
@@ -60,7 +47,7 @@ class PassResult:
 
 def by_frames(
     pictures: Pictures,
-    deciders: Sequence[FrameDecider],
+    deciders: Sequence[MethodDecider],
     keep: Keep,
     passage: PassResult,
     clock: Callable[[], float] = time.perf_counter,
@@ -95,7 +82,7 @@ def by_frames(
 def at_bag_speed(
     pictures: Pictures,
     times_ns: Mapping[int, int],
-    deciders: Sequence[FrameDecider],
+    deciders: Sequence[MethodDecider],
     keep: Keep,
     passage: PassResult,
     clock: Callable[[], float] = time.perf_counter,
@@ -151,7 +138,7 @@ def _count(record: DecisionRecord, jpeg: bytes | None, passage: PassResult) -> N
         passage.unusable.add(record.frame)
 
 
-def warm_up(pictures: Pictures, deciders: Sequence[FrameDecider]) -> None:
+def warm_up(pictures: Pictures, deciders: Sequence[MethodDecider]) -> None:
     """Let every method decide one frame, the same for all, without counting it: the first forwards are slow."""
     for task, picture in pictures():
         if picture is not None:

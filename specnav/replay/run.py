@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from specnav.bags.contents import BagContents, Pixels, choose_image_topic, pictures, read_contents
+from spec_vlm_nav.camera.images import RawImage
+from specnav.bags.contents import BagContents, choose_image_topic, pictures, read_contents
 from specnav.bags.labels import read_labels
 from specnav.bags.records import (
     FRAMES,
@@ -228,7 +229,7 @@ def _decide_all(run: ReplayRun, types: Types, view: ReplayView, stack: ExitStack
     edge = open_edge(config, stack)
     run.machine["threads"] = edge.threads
 
-    def all_pictures() -> Iterator[tuple[ReplayTask, bytes | Pixels | None]]:
+    def all_pictures() -> Iterator[tuple[ReplayTask, bytes | RawImage | None]]:
         for number, picture in pictures(run.bag, types, run.contents.image, tasks):
             yield tasks[number], picture
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 from cloud_verifier.config import ServerConfig
 from specdec.link.shaping import LinkProfile
@@ -28,22 +27,6 @@ Parameter = str | int | float | bool
 NOTHING: Mapping[str, Parameter] = MappingProxyType({})
 
 
-class LinkSettings(Protocol):
-    """Settings of a run's emulated link, except its round-trip time."""
-
-    @property
-    def jitter_ms(self) -> float: ...
-
-    @property
-    def bandwidth_mbps(self) -> float: ...
-
-    @property
-    def loss(self) -> float: ...
-
-    @property
-    def seed(self) -> int: ...
-
-
 def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
     """Describe the cloud verifier; settings that differ from their defaults are on its command line."""
     argv = [sys.executable, "-m", "cloud_verifier", *as_arguments(server)]
@@ -51,30 +34,27 @@ def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> Child
 
 
 def emulator_spec(
-    config: LinkSettings,
     name: str,
-    rtt_ms: float,
+    link: LinkProfile,
+    seed: int,
     verifier: str,
     environment: Mapping[str, str],
-    outages: Sequence[str] = (),
 ) -> ChildSpec:
     """Describe the link emulator between edge and cloud, on a free loopback port.
 
     Args:
-        config: The link's settings.
         name: Name of the process.
-        rtt_ms: The link's round-trip time.
+        link: The link.
+        seed: Seed of its random delays and losses.
         verifier: Endpoint of the verifier.
         environment: Environment variables.
-        outages: START:DURATION of every outage, in seconds.
 
     Returns:
         What to start.
     """
-    link = LinkProfile(rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
     argv = [sys.executable, "-m", "specdec.link.emulator", "--listen", f"{LOOPBACK}:0", "--connect", verifier]
-    argv += [*as_arguments(link), "--seed", str(config.seed)]
-    argv += [word for outage in outages for word in ("--outage", outage)]
+    argv += [*as_arguments(link), "--seed", str(seed)]
+    argv += [word for start, lasts in link.outages for word in ("--outage", f"{start}:{lasts}")]
     return ChildSpec(name, argv, environment, READY, ROOT)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spec_vlm_nav.camera.images import PictureOptions
+from spec_vlm_nav.camera.images import PictureOptions, RawImage
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.language.prompting import PRESETS
 from specdec.edge.stats import AnswerStats, RoundStats
@@ -12,7 +12,7 @@ from specdec.energy import Meter, find_sensors
 from specdec.errors import LinkLost, ModelError
 from specdec.models import load_tokenizer
 from specdec.options import GenerationOptions
-from specnav.bags.contents import FrameEntry, Pixels
+from specnav.bags.contents import FrameEntry
 from specnav.bags.records import load_decisions, load_replay
 from specnav.paths import DEFAULT_DRAFT
 from specnav.replay.deciding import History, MethodDecider, Prompter
@@ -92,8 +92,8 @@ def test_an_answer_without_an_action_is_a_parse_failure(tokenizer):
         (b"", "empty camera frame"),
         (b"\x00\x00\x01gH264", "neither JPEG nor PNG"),
         (encoded(1)[:300], "corrupt camera frame"),
-        (Pixels("16UC1", 2, 1, 4, bytes(4)), "'16UC1' is not supported"),
-        (Pixels("rgb8", 4, 4, 12, bytes(5)), "does not hold 4x4 rgb8"),
+        (RawImage("16UC1", 2, 1, 4, bytes(4)), "'16UC1' is not supported"),
+        (RawImage("rgb8", 4, 4, 12, bytes(5)), "does not hold 4x4 rgb8"),
     ],
 )
 def test_pictures_that_are_none_fail_their_frame_only(tokenizer, picture, said):

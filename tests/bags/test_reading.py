@@ -9,7 +9,7 @@ import pytest
 from rosbags.rosbag2 import CompressionMode
 
 from spec_vlm_nav.camera.images import RawImage, from_raw
-from specnav.bags.contents import Pixels, choose_image_topic, pictures, read_contents
+from specnav.bags.contents import choose_image_topic, pictures, read_contents
 from specnav.bags.source import open_bag
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
@@ -163,7 +163,7 @@ def test_raw_pictures_keep_their_colours(tmp_path, encoding, sent, seen, padding
     bag = MadeUp().say("go")
     bag.frame(raw_image(encoding, sent, padding), topic="/camera/image_raw")
     ((_, pixels),) = pictures_of(bag.save(tmp_path / "raw"))
-    assert isinstance(pixels, Pixels)
+    assert isinstance(pixels, RawImage)
     raw = RawImage(pixels.encoding, pixels.width, pixels.height, pixels.step, pixels.data)
     assert np.array_equal(np.asarray(from_raw(raw)), seen)
 

@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from cloud_verifier.config import ServerConfig
+from specdec.link.shaping import LinkProfile
 from specnav.demo.config import DemoConfig
 from specnav.demo.decider import vlm_spec
 from specnav.demo.errors import DemoError
@@ -133,8 +134,10 @@ def test_commands_carry_the_runs_settings() -> None:
         verifier[verifier.index("--quantize") + 1] == "4bit"
         and verifier[verifier.index("--model") + 1] == "m"
     )
-    link = list(emulator_spec(config, "link", config.rtt_ms, "tcp://127.0.0.1:9", {}).argv)
+    emulated = LinkProfile(config.rtt_ms, loss=config.loss, outages=((1.5, 2.0),))
+    link = list(emulator_spec("link", emulated, 0, "tcp://127.0.0.1:9", {}).argv)
     assert link[link.index("--rtt") + 1] == "40" and link[link.index("--loss") + 1] == "0.1"
+    assert link[link.index("--outage") + 1] == "1.5:2.0" and link.count("--outage") == 1
     node = list(vlm_spec(config, "tcp://127.0.0.1:8", "ar", None, "vlm", {}).argv)
     assert not any("prefetch" in word for word in node)
     assert "prefetch:=false" in vlm_spec(config, "tcp://127.0.0.1:8", "ar", False, "vlm", {}).argv

@@ -12,14 +12,13 @@ from spec_vlm_nav.common.codes import ErrorCode
 from specnav.drill.growth import growth
 from specnav.drill.journal import DrillJournal
 from specnav.drill.leaks import ALLOWED, LeakWatch
-from specnav.drill.results import LeakCheck, SoakFigures
+from specnav.drill.results import LeakCheck
 from specnav.results.demo import percentile
 from specnav.supervise.robot_stack import METRICS, Stack
 from specnav.supervise.surroundings import segments_of
 from tests.graph.stack import check_all_up
 
 SAMPLE_S = 5.0
-MOST_SAMPLES = 200
 INSTRUCTION_S = 60.0
 SAVE_S = 60.0
 
@@ -29,9 +28,9 @@ def soak(stack: Stack, seconds: float, journal: DrillJournal, say: Callable[[str
     watch, began = LeakWatch(stack), time.monotonic()
     looks = max(1.0, min(SAMPLE_S, seconds / 20))
     next_look = next_save = began
-    latency: list[tuple[float, float]] = []
+    latency: list[float] = []  # decision times, ms
     errors: Counter[str] = Counter()
-    shared: list[tuple[float, int]] = []
+    shared: list[int] = []
     instructions, heard_until = 0, began
     try:
         while (now := time.monotonic()) - began < seconds:
@@ -45,49 +44,37 @@ def soak(stack: Stack, seconds: float, journal: DrillJournal, say: Callable[[str
                     next_look = now + looks
                     check_all_up(stack)
                     watch.look()
-                    shared.append((now - began, len(segments_of([p.popen.pid for p in stack.robot]))))
+                    shared.append(len(segments_of([p.popen.pid for p in stack.robot])))
                 if stack.commands(started, MotionCommand.STOP):
                     break
             fresh = [h for h in stack.probe.heard(METRICS, heard_until) if h.at >= heard_until]
             heard_until = time.monotonic()
-            latency += [(h.at - began, h.message.decision_ms) for h in fresh if h.message.sequence]
+            latency += [h.message.decision_ms for h in fresh if h.message.sequence]
             errors.update(
                 str(h.message.error_code) for h in fresh if h.message.error_code != ErrorCode.NONE.value
             )
             if now >= next_save:
                 next_save = now + SAVE_S
-                say(
-                    f"{(now - began) / 60:.1f} of {seconds / 60:.1f} min, {instructions} instructions, "
-                    f"{len(latency)} decisions"
-                )
-                _note(journal, watch, now - began, instructions, latency, errors, shared)
+                words = f"{(now - began) / 60:.1f} of {seconds / 60:.1f} min, {instructions} instructions"
+                say(f"{words}, {_figures(latency, shared)}, errors {dict(errors)}")
+                _note(journal, watch, now - began, instructions)
                 journal.save()
     finally:
-        _note(journal, watch, time.monotonic() - began, instructions, latency, errors, shared)
+        say(f"{instructions} instructions, {_figures(latency, shared)}, errors {dict(errors)}")
+        _note(journal, watch, time.monotonic() - began, instructions)
 
 
-def _note(
-    journal: DrillJournal,
-    watch: LeakWatch,
-    seconds: float,
-    instructions: int,
-    latency: list[tuple[float, float]],
-    errors: Counter[str],
-    shared: list[tuple[float, int]],
-) -> None:
-    rows = [row for name, samples in watch.samples.items() for row in growth(name, samples, ALLOWED[name])]
-    every = max(1, len(latency) // MOST_SAMPLES)
-    times = [ms for _, ms in latency]
-    journal.soak = SoakFigures(
-        minutes=seconds / 60,
-        instructions=instructions,
-        decisions=len(latency),
-        decision_ms_p50=percentile(times, 50),
-        decision_ms_p95=percentile(times, 95),
-        shared_memory=shared,
-        latency=latency[::every],
-        errors=dict(errors),
+def _figures(latency: list[float], shared: list[int]) -> str:
+    if not latency:
+        return "0 decisions"
+    return (
+        f"{len(latency)} decisions, p50 {percentile(latency, 50):.0f} ms, p95 {percentile(latency, 95):.0f} ms; "
+        f"shared-memory files {min(shared, default=0)} to {max(shared, default=0)}"
     )
+
+
+def _note(journal: DrillJournal, watch: LeakWatch, seconds: float, instructions: int) -> None:
+    rows = [row for name, samples in watch.samples.items() for row in growth(name, samples, ALLOWED[name])]
     journal.leaks = [
         LeakCheck(what="instructions", turns=instructions, rows=rows, samples=watch.samples, wall_s=seconds)
     ]

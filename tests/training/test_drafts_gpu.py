@@ -15,14 +15,9 @@ from specdec.models.prompt import chat_prompt, chat_prompts
 from specnav.recipes.drafts.bulk import BulkOptions, bulk_answers
 from specnav.recipes.drafts.data.self_asked import self_asked
 from specnav.recipes.drafts.data.sources import Sources, question_prompts
-from specnav.recipes.drafts.gpu_task import (
-    GpuDistilTask,
-    chunked_distance,
-    distil_task,
-    pack_all,
-    trains_on_device,
-)
+from specnav.recipes.drafts.gpu_task import GpuDistilTask, chunked_distance, distil_task, trains_on_device
 from specnav.recipes.drafts.network import DraftNetwork
+from specnav.recipes.drafts.packing import pack_all
 from specnav.recipes.drafts.task import DistilTask
 from specnav.recipes.drafts.train import train_draft
 from specnav.recipes.drafts.writing import write_answers

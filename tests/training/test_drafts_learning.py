@@ -12,7 +12,7 @@ from PIL import Image
 
 from specdec.models import chat_prompt
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.drafts.packing import pack
+from specnav.recipes.drafts.packing import pack, within_texts
 from specnav.recipes.drafts.task import GREEDY_ROUNDS, RENEWED_EVERY, DistilTask
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.errors import TrainingError
@@ -87,10 +87,11 @@ def test_texts_in_one_row_do_not_see_each_other(model_root: Path, kernel: str) -
     network.module.set_attn_implementation(kernel)
     texts = said_by(network)
     turn = iter(texts * 3)
-    packed = pack(lambda: next(turn), 2, 120)
-    assert len(packed.samples) > 2  # at least one row holds more than one
-    found = network.logits(packed.ids, packed.positions, None, packed.sees, packed.where)
-    alone = torch.cat([network.logits(*_alone(text))[0][text.start - 1 : -1] for text in packed.samples])
+    samples, packed = pack(lambda: next(turn), 2, 120)
+    where = packed.learn.flatten().nonzero()[:, 0]
+    assert len(samples) > 2  # at least one row holds more than one
+    found = network.logits(packed.ids.long(), packed.positions.long(), None, within_texts(packed.text), where)
+    alone = torch.cat([network.logits(*_alone(text))[0][text.start - 1 : -1] for text in samples])
     torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-4)
 
 

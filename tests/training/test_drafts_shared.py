@@ -14,7 +14,7 @@ from specdec.models import load_model
 from specdec.models.shared import shared_of
 from specdec.verdict_log import LoggedAnswer, VerdictLog
 from specnav.recipes.drafts.data.assistant import (
-    KINDS,
+    FORMS,
     SHARES,
     assistant_request,
     fill,
@@ -208,14 +208,14 @@ def test_the_better_of_both_gains_what_a_perfect_draft_gains(model_root: Path) -
 class TestRequests:
     def test_every_form_can_be_filled(self) -> None:
         rng = random.Random(0)
-        for forms in KINDS.values():
+        for forms in FORMS.values():
             for form in forms:
                 assert "{" not in fill(form, rng)
         assert all("{" not in report_request(rng) for _ in range(50))
 
     def test_every_kind_is_asked_and_a_seed_gives_the_same(self) -> None:
         asked = [assistant_request(random.Random(seed), ("An article.",)) for seed in range(300)]
-        assert {kind for kind, _ in asked} == {kind for kind, _ in SHARES}
+        assert {kind for kind, _ in asked} == set(SHARES)
         assert asked == [assistant_request(random.Random(seed), ("An article.",)) for seed in range(300)]
         assert {text for kind, text in asked if kind == "articles"} == {"Summarize: An article."}
 

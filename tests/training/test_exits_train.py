@@ -244,7 +244,7 @@ def test_the_targets_own_answers_are_greedy_where_they_should_be(llama) -> None:
         ),
         (json.dumps({"image": 3, "conversations": TALK}), "line 1: images must be file names"),
         ('[\n{"text": "good"},\n{"text": "bad"\n]', "line 4: not JSON"),
-        ('[\n{"text": "good"},\n\n{"words": "bad"}\n]', "line 4: not an object with"),
+        ('[\n{"text": "good"},\n\n{"words": "bad"}\n]', "entry 2: not an object with"),
         ('[\n{"text": "good"}', "line 2: not JSON"),
         ('{"conversations": []}', "has no conversation"),
         ("", "has no conversation"),

@@ -173,13 +173,6 @@ def test_wrong_arguments_are_refused_in_one_line(tmp_path, wrong, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_with_checkpoints_is_not_overwritten_without_resume(tmp_path):
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "tower.ckpt").touch()
-    with pytest.raises(TrainingError, match="holds checkpoints"):
-        train_vlm(TrainVlmConfig(out=tmp_path, resume=False))
-
-
 def test_an_unreadable_checkpoint_says_what_to_do(tmp_path):
     file = tmp_path / "toy.ckpt"
     file.write_bytes(b"not a checkpoint")

@@ -34,7 +34,7 @@ class BenchProcesses:
         config = self.config
         endpoint = self._ready(self.verifier)
         if config.link_is_emulated:
-            spec = emulator_spec(config, "link", config.rtt_ms, endpoint, {}, config.outages)
+            spec = emulator_spec("link", config.profile(), config.seed, endpoint, {})
             endpoint = self._ready(self.supervisor.start(spec))
         return endpoint
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import copy
 import gc
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,9 +19,10 @@ from torch import Tensor, nn
 from specdec.errors import first_line
 from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.network import DraftNetwork
+from specnav.recipes.drafts.packing import pack_all, within_texts
 from specnav.recipes.drafts.task import DistilSpec, DistilTask
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import ExitSample, fitting, load_samples
+from specnav.recipes.samples import fitting, load_samples
 
 _log = logging.getLogger(__name__)
 PLACES = 4096
@@ -31,50 +30,6 @@ PLACES = 4096
 TEACHER_TOKENS = 65_536
 KEPT_SHARE = 0.6
 """Share of the device's free memory for the target's hidden states."""
-
-
-@dataclass(frozen=True)
-class PackedRows:
-    """Texts packed into rows.
-
-    ids, positions: int32 [rows, length]. text: int32 [rows, length], the number of the text in the row, -1 for empty
-    positions. learn: bool [rows, length], whether the next token is learnt.
-    """
-
-    ids: Tensor
-    positions: Tensor
-    text: Tensor
-    learn: Tensor
-
-
-def pack_all(texts: Sequence[ExitSample], length: int) -> PackedRows:
-    """Pack texts of at most `length` + 1 ids into few rows: longest first, each into the fullest row with room."""
-    rows: list[list[ExitSample]] = []
-    room: list[list[int]] = [[] for _ in range(length + 1)]
-    for text in sorted(texts, key=lambda one: -len(one.ids)):
-        count = len(text.ids) - 1  # nothing is predicted after the last token
-        free = next((free for free in range(count, length) if room[free]), None)
-        if free is None:
-            rows.append([])
-            row, free = len(rows) - 1, length
-        else:
-            row = room[free].pop()
-        rows[row].append(text)
-        room[free - count].append(row)
-    ids, positions, number = (torch.zeros(len(rows), length, dtype=torch.int32) for _ in range(3))
-    number.fill_(-1)
-    learn = torch.zeros(len(rows), length, dtype=torch.bool)
-    for row, held in enumerate(rows):
-        told = [token for text in held for token in text.ids[:-1]]
-        ids[row, : len(told)] = torch.tensor(told, dtype=torch.int32)
-        at = 0
-        for which, text in enumerate(held):
-            count = len(text.ids) - 1
-            positions[row, at : at + count] = torch.arange(count, dtype=torch.int32)
-            number[row, at : at + count] = which
-            learn[row, at + max(text.start, 1) - 1 : at + count] = True
-            at += count
-    return PackedRows(ids, positions, number, learn)
 
 
 class _ChunkedDistance(torch.autograd.Function):
@@ -240,7 +195,7 @@ class GpuDistilTask:
         inputs = decoder.embed_tokens(self.ids[rows].long()) if begun is None else begun.float()
         out = self._rest(
             inputs_embeds=inputs,
-            attention_mask=self.draft._as_mask(self._sees(rows)).to(device),
+            attention_mask=self.draft._as_mask(within_texts(self.text[rows])).to(device),
             position_ids=self.positions[rows].long(),
             use_cache=False,
         ).last_hidden_state
@@ -281,13 +236,6 @@ class GpuDistilTask:
         each = 2 * self.spec.length * config.hidden_size * (2 if self.frozen else 1)
         return min(len(self.ids), int(KEPT_SHARE * torch.cuda.mem_get_info()[0]) // each)
 
-    def _sees(self, rows: Tensor) -> Tensor:
-        """Attention mask bool [n, 1, length, length]: causal, within the same text; empty positions see one another."""
-        text = self.text[rows]
-        length = text.shape[1]
-        before = torch.ones(length, length, dtype=torch.bool, device=text.device).tril()
-        return (text[:, None, :].eq(text[:, :, None]) & before)[:, None]
-
     @torch.no_grad()
     def _read(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Run the target on rows: (last hidden states, those after the frozen layers or None)."""
@@ -295,7 +243,7 @@ class GpuDistilTask:
         out = self.target.module.get_decoder()(
             input_ids=self.ids[on_device].long(),
             position_ids=self.positions[on_device].long(),
-            attention_mask=self.target._as_mask(self._sees(on_device)),
+            attention_mask=self.target._as_mask(within_texts(self.text[on_device])),
             use_cache=False,
         ).last_hidden_state
         behind, self._behind = self._behind, None

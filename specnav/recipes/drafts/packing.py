@@ -13,48 +13,75 @@ from specnav.recipes.samples import ExitSample
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Packed texts. samples: in the order of `where`. ids, positions: int64 [rows, length].
+class PackedRows:
+    """Texts packed into rows.
 
-    sees: attention mask, bool [rows, 1, length, length]. where: int64 [n], flat positions whose next token is learnt,
-    text by text.
+    ids, positions: int32 [rows, length]. text: int32 [rows, length], the number of the text in the row, -1 for empty
+    positions. learn: bool [rows, length], whether the next token is learnt.
     """
 
-    samples: list[ExitSample]
     ids: Tensor
     positions: Tensor
-    sees: Tensor
-    where: Tensor
+    text: Tensor
+    learn: Tensor
 
 
-def pack(draw: Callable[[], ExitSample], rows: int, length: int) -> Packed:
-    """Fill rows with texts from `draw`, of at most `length` ids each. Positions begin at 0 in each text."""
-    ids, positions = (torch.zeros(rows, length, dtype=torch.int64) for _ in range(2))
-    text = torch.full((rows, length), -1)
-    samples: list[ExitSample] = []
-    where: list[Tensor] = []
+def pack(draw: Callable[[], ExitSample], rows: int, length: int) -> tuple[list[ExitSample], PackedRows]:
+    """Fill rows with texts from `draw`, of at most `length` ids each; also returns the texts, in their order."""
+    held: list[list[ExitSample]] = []
     waiting = draw()
-    for row in range(rows):
-        at = 0
-        while at + len(waiting.ids) - 1 <= length:
-            count = len(waiting.ids) - 1  # nothing is predicted after the last token
-            place = slice(at, at + count)
-            ids[row, place] = torch.tensor(waiting.ids[:-1])
-            positions[row, place] = torch.arange(count)
-            text[row, place] = len(samples)
-            first = max(waiting.start, 1) - 1
-            where.append(row * length + at + torch.arange(first, count))
-            samples.append(waiting)
-            at += count
+    for _ in range(rows):
+        row, room = [], length
+        while (count := len(waiting.ids) - 1) <= room:
+            row.append(waiting)
+            room -= count
             waiting = draw()
-    return Packed(samples, ids, positions, _sees(text), torch.cat(where))
+        held.append(row)
+    return [text for row in held for text in row], _as_tensors(held, length)
 
 
-def _sees(text: Tensor) -> Tensor:
-    """Mask bool [rows, 1, length, length]: causal, within the same text; empty positions see only themselves."""
+def pack_all(texts: Sequence[ExitSample], length: int) -> PackedRows:
+    """Pack texts of at most `length` + 1 ids into few rows: longest first, each into the fullest row with room."""
+    rows: list[list[ExitSample]] = []
+    room: list[list[int]] = [[] for _ in range(length + 1)]
+    for text in sorted(texts, key=lambda one: -len(one.ids)):
+        count = len(text.ids) - 1
+        free = next((free for free in range(count, length) if room[free]), None)
+        if free is None:
+            rows.append([])
+            row, free = len(rows) - 1, length
+        else:
+            row = room[free].pop()
+        rows[row].append(text)
+        room[free - count].append(row)
+    return _as_tensors(rows, length)
+
+
+def _as_tensors(rows: Sequence[Sequence[ExitSample]], length: int) -> PackedRows:
+    """Rows of texts as tensors. A text's last token is left out, because nothing is predicted after it."""
+    ids, positions, number = (torch.zeros(len(rows), length, dtype=torch.int32) for _ in range(3))
+    number.fill_(-1)
+    learn = torch.zeros(len(rows), length, dtype=torch.bool)
+    for row, held in enumerate(rows):
+        at = 0
+        for which, text in enumerate(held):
+            count = len(text.ids) - 1
+            place = slice(at, at + count)
+            ids[row, place] = torch.tensor(text.ids[:-1], dtype=torch.int32)
+            positions[row, place] = torch.arange(count, dtype=torch.int32)
+            number[row, place] = which
+            learn[row, at + max(text.start, 1) - 1 : at + count] = True
+            at += count
+    return PackedRows(ids, positions, number, learn)
+
+
+def within_texts(text: Tensor) -> Tensor:
+    """Attention mask bool [rows, 1, length, length] of `PackedRows.text`: causal, within the same text; empty positions
+    see one another.
+    """
     length = text.shape[1]
-    same = text[:, None, :].eq(text[:, :, None]) & torch.ones(length, length, dtype=torch.bool).tril()
-    return (same & text.ge(0)[:, None, :] | torch.eye(length, dtype=torch.bool))[:, None]
+    before = torch.ones(length, length, dtype=torch.bool, device=text.device).tril()
+    return (text[:, None, :].eq(text[:, :, None]) & before)[:, None]
 
 
 def of_size(places: Tensor, parts: Sequence[Tensor], size: int, generator: torch.Generator) -> tuple[Tensor, ...]:

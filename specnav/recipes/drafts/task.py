@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.drafts.packing import of_size, pack
+from specnav.recipes.drafts.packing import of_size, pack, within_texts
 from specnav.recipes.drafts.teacher import Teacher, learnt_places
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample, fitting, load_samples
@@ -107,9 +107,9 @@ class DistilTask:
             ids, positions, sees, where = rows.ids[:, :-1], rows.positions[..., :-1], none, learnt_places(rows)
             features = none if rows.features is None else rows.features
         else:
-            packed = pack(lambda: self._one(generator), size, self.spec.length)
-            samples, features = packed.samples, none
-            ids, positions, sees, where = packed.ids, packed.positions, packed.sees, packed.where
+            samples, packed = pack(lambda: self._one(generator), size, self.spec.length)
+            ids, positions, sees, features = packed.ids.long(), packed.positions.long(), within_texts(packed.text), none
+            where = packed.learn.flatten().nonzero()[:, 0]
         if not len(where):
             raise TrainingError("no token of an answer fits into a row: give a larger --length")
         lessons = self.teacher.lessons(samples)

@@ -35,7 +35,7 @@ class Conversation:
 def read_conversations(file: Path) -> list[Conversation]:
     """All conversations of a data file; those without an answer are left out.
 
-    Raises TrainingError, with the line number, for invalid entries and missing pictures.
+    Raises TrainingError, with the line or the number of the entry, for invalid entries and missing pictures.
     """
     try:
         content = file.read_text(encoding="utf-8")
@@ -43,45 +43,34 @@ def read_conversations(file: Path) -> list[Conversation]:
         raise TrainingError(
             f"data file {file} cannot be read ({error}): give a JSON or JSONL file"
         ) from error
-    records = _array(file, content) if content.lstrip().startswith("[") else _lines(file, content)
     found = [
         conversation
-        for line, record in records
-        if (conversation := _conversation(f"{file}, line {line}", record, file.parent)) is not None
+        for origin, record in _records(file, content)
+        if (conversation := _conversation(origin, record, file.parent)) is not None
     ]
     if not found:
         raise TrainingError(f"{file} has no conversation with an answer, and no text")
     return found
 
 
-def _lines(file: Path, content: str) -> Iterator[tuple[int, Any]]:
+def _records(file: Path, content: str) -> Iterator[tuple[str, Any]]:
+    """Yield (origin, record) of an array's elements, or of the lines of a file without an array."""
+    if content.lstrip().startswith("["):
+        for number, record in enumerate(_parsed(file, 1, content), start=1):
+            yield f"{file}, entry {number}", record
+        return
     for number, line in enumerate(content.split("\n"), start=1):
         if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise TrainingError(
-                    f"{file}, line {number}: not JSON ({error}); correct or remove it"
-                ) from error
+            yield f"{file}, line {number}", _parsed(file, number, line)
 
 
-def _array(file: Path, content: str) -> Iterator[tuple[int, Any]]:
-    """Yield (line number, element) for the elements of an array."""
-    decoder = json.JSONDecoder()
-    at, line, counted = content.index("[") + 1, 1, 0
-    while True:
-        while at < len(content) and content[at] in " \t\r\n,":
-            at += 1
-        line += content.count("\n", counted, at)
-        counted = at
-        if content[at : at + 1] == "]":
-            return
-        try:
-            record, at = decoder.raw_decode(content, at)
-        except ValueError as error:
-            where = getattr(error, "lineno", line)
-            raise TrainingError(f"{file}, line {where}: not JSON ({error}); correct or remove it") from error
-        yield line, record
+def _parsed(file: Path, line: int, text: str) -> Any:
+    """JSON that begins on a line of a file."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        where = line - 1 + getattr(error, "lineno", 1)
+        raise TrainingError(f"{file}, line {where}: not JSON ({error}); correct or remove it") from error
 
 
 def _conversation(origin: str, record: Any, folder: Path) -> Conversation | None:

@@ -26,6 +26,7 @@ from specdec.verifying.exits import (
     usual_width,
 )
 from specdec.verifying.hints.vocabulary import most_frequent
+from specnav.recipes.cards import machine_name, model_card
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.curves import draw_curves
 from specnav.recipes.exits.encoding import encode_conversations
@@ -130,7 +131,14 @@ class _ExitsTraining:
             figures = exit_figures(exits, samples, progress)
         exits.agreement.update(figures.agreement)
         exits.frequent = frequent_tokens(texts, most_frequent(self.model.vocab_size))
-        card = self._card(exits, figures, len(texts), len(samples), steps, seconds / 60)
+        config, model = self.config, self.model
+        card = model_card(
+            "exits", config=config, target=Path(model.path).name, width=self.width, layers=self.layers,
+            depth=model.runner.layer_count, parameters=exits.parameter_count, target_parameters=model.parameter_count,
+            data="" if config.data == DEFAULT_DATA else Path(config.data).name, sees=model.is_multimodal,
+            samples=len(texts), held_back=len(samples), hard_share=HARD_SHARE, steps=steps, minutes=seconds / 60,
+            machine=machine_name(config.workers), figures=figures,
+        )  # fmt: skip
         if not (log := read_log(settings.log)):
             raise TrainingError(f"{settings.log} has no curves: delete the run folder and train again")
         curves = draw_curves(log, self.layers)
@@ -201,61 +209,6 @@ class _ExitsTraining:
         adapters = ExitAdapters(len(self.layers), self.model.runner.hidden_size, self.width)
         adapters.load_state_dict({name: value.half().float() for name, value in weights.items()})
         return Exits(self.model, adapters, self.layers)
-
-    def _card(
-        self, exits: Exits, figures: ExitFigures, samples: int, held_back: int, steps: int, minutes: float
-    ) -> str:
-        """The model card, README.md of the exits' folder."""
-        config, model = self.config, self.model
-        depth = model.runner.layer_count
-        rows = "\n".join(
-            f"| {layer} | {layer + 1} of {depth} | {figures.untrained[layer]:.1%} "
-            f"| {figures.agreement[layer]:.1%} | {figures.sure[layer]:.1%} |"
-            for layer in self.layers
-        )
-        parameters, batch = exits.parameter_count, config.batch * config.workers
-        share = parameters / model.parameter_count
-        machine = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{config.workers} CPU core(s)"
-        return f"""---
-license: apache-2.0
----
-# {config.out.name}
-
-Early exits for `{Path(model.path).name}`: a bottleneck adapter (width {self.width}) after each of {len(self.layers)}
-layers, which feeds the target's own final norm and LM head. {parameters / 1e6:.2f}M parameters
-({share:.1%} of the target's), {2 * parameters / 1e3:.0f} kB in float16. They guess what the target will say
-while it still computes; tokens are decided by the final exit alone. Made by `specnav train exits`, seed {config.seed}.
-
-## Training
-Data: {self._data()};
-{samples} samples. The target was frozen, and its weights are bit by bit what they were.
-Loss: {1 - HARD_SHARE:g} of the Kullback-Leibler distance from the final exit's distribution, {HARD_SHARE:g} of the
-cross-entropy of its likeliest token, the same weight for every exit. {steps} updates of {batch} samples,
-learning rate {config.lr:g}, {minutes:.1f} minutes on {machine}. Curves: `curves.svg`.
-
-## Figures
-Agreement: the share of tokens for which an exit's likeliest token is the final exit's. On {figures.tokens} tokens of
-{held_back} samples held back, with the weights as saved, computed in the target's number type. *Untrained*:
-the target's head on that layer without an adapter. *Sure half*: agreement on the half of the tokens that the exit
-is most confident of.
-
-| after layer | depth | untrained | agreement | sure half |
-|---|---|---|---|---|
-{rows}
-
-At least one exit agrees on {figures.any_exit:.1%} of the tokens; the first that does is exit number
-{figures.first:.1f} of {len(self.layers)} on average. One training run, one seed.
-"""
-
-    def _data(self) -> str:
-        if self.config.data != DEFAULT_DATA:
-            return f"`{Path(self.config.data).name}`"
-        about = (
-            "instructions beside\nframes of the simulator's training rooms (held-back ones: other rooms)"
-            if self.model.is_multimodal
-            else "questions\nabout Python's standard library (held-back ones: about files held back)"
-        )
-        return f"the target's own answers, three quarters of them greedy and one quarter sampled, to {about}"
 
 
 def _held_back(samples: int) -> int:

@@ -15,6 +15,7 @@ import torch
 
 from specdec.options import DecodingOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
+from specnav.recipes.cards import machine_name, model_card
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import appearing_at_once, keep_settings, roomy
 from specnav.recipes.loop import LoopSettings
@@ -236,9 +237,20 @@ class _TextTraining:
             losses["draft"],
             figures,
         )
-        for role, model, spent in (("target", target, made), ("draft", draft, learnt)):
-            card = self._card(role, model, spent, losses, figures)
-            save_folder(self.config.out / f"text-{role}", model, self.tokenizer, card)
+        config, vocabulary = self.config, len(self.tokenizer)
+        tokens = sum(len(load_stream(self.encoded, f"train_{name}").ids) for name in ("files", "talks"))
+        for role, other, shape, model, (steps, seconds) in (
+            ("target", "draft", config.target, target, made),
+            ("draft", "target", config.draft, draft, learnt),
+        ):
+            card = model_card(
+                "text", role=role, other=other, shape=shape, steps=steps, seconds=seconds, losses=losses,
+                figures=figures, config=config, plan=self.schedule, corpus=self.corpus, tokens=tokens,
+                vocabulary=vocabulary, parameters=model.num_parameters(), python=platform.python_version(),
+                machine=machine_name(config.workers), own_share=DRAFT_SHARE, answer_tokens=ANSWER_TOKENS,
+                longest_period=LONGEST_PERIOD, shortest_loop=SHORTEST_LOOP,
+            )  # fmt: skip
+            save_folder(config.out / f"text-{role}", model, self.tokenizer, card)
         return result
 
     def _losses(self, model) -> dict[str, float]:
@@ -257,94 +269,6 @@ class _TextTraining:
         with self.shown.counted(f"measuring: {name}", len(prompts)) as progress:
             texts = speak(target, prompts, ANSWER_TOKENS, progress=progress)
             return pair_figures(draft, texts, self.config.gamma)
-
-    def _card(
-        self,
-        role: str,
-        model,
-        spent: tuple[int, float],
-        losses: dict[str, dict[str, float]],
-        figures: dict[str, PairFigures],
-    ) -> str:
-        """The model card, README.md of a model's folder.
-
-        spent: (updates, seconds). losses: by role. figures: by question set.
-        """
-        config, plan, train = self.config, self.schedule, self.corpus.train
-        shape, how, other = {
-            "target": (config.target, self._how_target(), "draft"),
-            "draft": (config.draft, self._how_draft(), "target"),
-        }[role]
-        (steps, seconds), size = spent, model.num_parameters() / 1e6
-        visits = steps * plan.rows * plan.length
-        tokens = sum(len(load_stream(self.encoded, f"train_{name}").ids) for name in ("files", "talks"))
-        held_back, gamma = len(self.corpus.validation.files), config.gamma
-        python = platform.python_version()
-        machine = torch.cuda.get_device_name() if self.device == "cuda" else f"{config.workers} CPU cores"
-        loss_rows = "\n".join(
-            f"| {name} | {loss:.3f} | {losses[other][name]:.3f} |" for name, loss in losses[role].items()
-        )
-        rows = "\n".join(
-            f"| {name} | {of.questions} | {of.tau:.2f} | {of.agreement:.1%} | {of.looping:.1%} | {of.ended:.1%} "
-            f"| {of.mean_tokens:.0f} |"
-            for name, of in figures.items()
-        )
-        return f"""---
-license: apache-2.0
-library_name: transformers
-pipeline_tag: text-generation
----
-# text-{role}
-
-The {role} of a pair of small text models for trying out and measuring speculative decoding. It writes
-Python and the English of Python's documentation, whatever it is asked; it is not an assistant.
-
-Llama, {shape.layers} layers of width {shape.width} (inner {shape.inner}, {shape.heads} query and {shape.kv_heads}
-key/value heads), {size:.2f}M parameters, tied embeddings, float16. Byte-level BPE of {len(self.tokenizer)}, the same
-for both models. Made by `specnav train text`, seed {config.seed}.
-
-## Data
-The standard library of Python {python}, without tests and character tables: {len(train.files)} files to learn
-from, {held_back} held back by name; {train.characters / 1e6:.1f}M characters, {tokens / 1e6:.1f}M tokens
-in both views. Licence headers are cut off. The two views are whole files, and {len(train.talks)} questions made from
-functions (the docstring or the name asks, the source or the docstring answers) and from help topics. The
-library's text is under the PSF licence and is not part of this repository.
-
-## Training
-{how} {steps} updates, {visits / 1e6:.1f}M token visits, {seconds / 60:.0f} minutes on
-{machine}.
-
-## Figures
-Cross-entropy on the files held back, nats a token:
-
-| text | this model | the {other} |
-|---|---|---|
-{loss_rows}
-
-Greedy answers of up to {ANSWER_TOKENS} tokens, draft length γ = {gamma}. τ: tokens gained a verification (accepted
-ones and the target's own). Agreement: share of the answers' tokens that are the draft's likeliest. Loops: share of
-answers in which a piece of up to {LONGEST_PERIOD} tokens stands three times in a row, over at least {SHORTEST_LOOP}
-tokens in its copies. Ended: share of answers that came to their end.
-
-| questions | number | τ | agreement | loops | ended | mean tokens |
-|---|---|---|---|---|---|---|
-{rows}
-
-Measured by `specnav.recipes.text.measure` on the weights as saved, computed in float32. One training run, one seed.
-"""
-
-    def _how_target(self) -> str:
-        return (
-            "Next tokens, with Muon for the matrices and AdamW for the rest, then "
-            f"{self.schedule.repairs} short rounds of unlikelihood training on the model's own greedy answers, against "
-            "going round in circles. Rows have gaps in their positions, for contexts longer than a row."
-        )
-
-    def _how_draft(self) -> str:
-        return (
-            f"Distilled from the target: its distributions and likeliest tokens, {1 - DRAFT_SHARE:.0%} on the corpus, "
-            f"{DRAFT_SHARE:.0%} on {self.schedule.own_texts} texts of its own (three quarters greedy, one sampled)."
-        )
 
 
 def _fitted(texts: OwnTexts, length: int, end: int) -> OwnTexts:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.images import PictureOptions, RawImage
+from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
 from spec_vlm_nav.language.prompting import PromptSpec
 from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.asking import QuestionWriter
 from specdec.models import LoadedModel
-from specnav.bags.contents import Pixels, choose_image_topic, pictures, read_contents
+from specnav.bags.contents import choose_image_topic, pictures, read_contents
 from specnav.bags.source import open_bag
 from specnav.bags.types import NEWEST, Types
 from specnav.recipes.drafts.network import Progress
@@ -65,7 +65,7 @@ def _of_bag(
     for number, picture in pictures(bag, types, image, asked):
         if picture is None:
             continue
-        job = DecisionJob(number, asked[number], Frame(_source(picture), (0, 0), 0.0), (), ())
+        job = DecisionJob(number, asked[number], Frame(picture, (0, 0), 0.0), (), ())
         try:
             prompt, jpeg = asker.prompt(job, PictureOptions())
         except NavigationError:
@@ -77,9 +77,3 @@ def _of_bag(
         progress(len(prompts), len(asked))
     notes.append(f"{path.name}: {len(contents.frames)} frames, {len(asked)} with an instruction, {len(prompts)} used")
     return prompts
-
-
-def _source(picture: bytes | Pixels) -> bytes | RawImage:
-    if isinstance(picture, bytes):
-        return picture
-    return RawImage(picture.encoding, picture.width, picture.height, picture.step, picture.data)
