@@ -39,7 +39,7 @@ def is_true(name: str, said: str) -> bool:
 
 
 def parameter_files(said: Iterable[str]) -> list[str]:
-    """Return the given parameter files, without empty names. Raises ParameterError if one is missing."""
+    """Return the non-empty names of parameter files. Raises ParameterError if one is missing."""
     files = [file for file in said if file]
     for file in files:
         if not Path(file).is_file():
