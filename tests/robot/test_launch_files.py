@@ -184,6 +184,13 @@ def test_a_switch_may_be_written_as_in_yaml(started):
         assert "motion_node" not in nodes(started("go2.launch.py", motion=said)[0])
 
 
+def test_nothing_is_started_before_the_robot_s_launch_file_has_taken_its_arguments(started):
+    # It may refuse one, which ends the launch at once: a simulator that was starting would be left behind.
+    found, _ = started("sim.launch.py")
+    kinds = [type(action).__name__ for action in found]
+    assert kinds == ["IncludeLaunchDescription", "ExecuteProcess", "ExecuteProcess"]
+
+
 def test_without_a_verifier_here_its_model_need_not_be_here(started):
     started("sim.launch.py", start_verifier="false", model="default_models/of-another-machine")
 

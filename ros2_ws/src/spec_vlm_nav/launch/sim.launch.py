@@ -107,14 +107,6 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         with_clock = is_true("use_sim_time", given["use_sim_time"])
         simulator += ["-p", f"publish_clock:={str(with_clock).lower()}"]
     simulator += ["-r", f"__ns:=/{namespace}", "--log-level", given["log_level"]]
-    started: list[LaunchDescriptionEntity] = [
-        ExecuteProcess(cmd=[sys.executable, *simulator], name="navsim", output="screen")
-    ]
-    if is_true("start_verifier", given["start_verifier"]):
-        model = find_model(given["model"])
-        verifier = ["--bind", address, "--model", model, "--exits", given["exits"]]
-        cmd = [sys.executable, "-m", "cloud_verifier", *verifier]
-        started.append(ExecuteProcess(cmd=cmd, name="cloud_verifier", output="screen"))
     passed_on = {name: given[name] for name in PASSED_ON}
     robot = {
         "image": "camera/image_raw/compressed",
@@ -122,9 +114,16 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         "simulator": "true",
     }
     source = PythonLaunchDescriptionSource(str(HERE / "go2.launch.py"))
-    started.append(
-        IncludeLaunchDescription(source, launch_arguments={**passed_on, **robot}.items())
-    )
+    # First: an argument that it refuses ends the launch, and what was starting would be left behind.
+    started: list[LaunchDescriptionEntity] = [
+        IncludeLaunchDescription(source, launch_arguments={**passed_on, **robot}.items()),
+        ExecuteProcess(cmd=[sys.executable, *simulator], name="navsim", output="screen"),
+    ]
+    if is_true("start_verifier", given["start_verifier"]):
+        model = find_model(given["model"])
+        verifier = ["--bind", address, "--model", model, "--exits", given["exits"]]
+        cmd = [sys.executable, "-m", "cloud_verifier", *verifier]
+        started.append(ExecuteProcess(cmd=cmd, name="cloud_verifier", output="screen"))
     return started
 
 
