@@ -237,7 +237,11 @@ def main(arguments: list[str] | None = None) -> int:
     # rclpy's own handlers may close the context during a call; a flag is checked between calls instead.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
-    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+    except Exception as error:  # ROS arguments or a parameter file that cannot be read
+        print(f"navsim: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
     try:
         node = NavsimNode()
     except (ParameterException, NavsimError) as error:

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rcl_interfaces.srv import SetParameters, SetParametersAtomically
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 
 from navsim.errors import BadRequest
 from navsim.faults import BASE_FAULTS, CAMERA_FAULTS, ODOM_FAULTS
@@ -92,8 +97,26 @@ SETTINGS: tuple[ParameterSpec, ...] = (
 )
 
 
+TYPES = {kind.value for kind in Parameter.Type}
+
+
+def _set_readable(set_them: Callable[[Any, Any], Any], request: Any, response: Any) -> Any:
+    """Refuse values of an unknown type: rclpy raises, which would end the node."""
+    if all(one.value.type in TYPES for one in request.parameters):
+        return set_them(request, response)
+    refused = SetParametersResult(successful=False, reason="a value is of an unknown type")
+    if isinstance(request, SetParameters.Request):
+        response.results = [refused] * len(request.parameters)
+    else:
+        response.result = refused
+    return response
+
+
 def declare(node: Node) -> None:
     """Declare the whole table. A start value of the wrong type or out of range raises rclpy's parameter exceptions."""
+    for service in node.services:
+        if service.srv_type in (SetParameters, SetParametersAtomically):
+            service.callback = partial(_set_readable, service.callback)
     for setting in SETTINGS:
         descriptor = ParameterDescriptor(description=setting.description, read_only=not setting.live)
         if setting.choices:

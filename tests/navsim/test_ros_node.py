@@ -276,6 +276,22 @@ def test_odometry_faults_and_wrong_stamps_can_be_injected_while_it_runs(shared):
     assert len(robot.odometry) == silent
 
 
+def test_a_value_of_an_unknown_type_is_refused_and_it_goes_on(shared):
+    from rcl_interfaces.msg import Parameter, ParameterValue
+    from rcl_interfaces.srv import SetParameters, SetParametersAtomically
+
+    odd = [Parameter(name="camera_rate", value=ParameterValue(type=77))]
+    for kind, name in ((SetParameters, "set_parameters"), (SetParametersAtomically, "set_parameters_atomically")):
+        client = shared.node.create_client(kind, f"navsim/{name}")
+        assert client.wait_for_service(START_SECONDS)
+        future = client.call_async(kind.Request(parameters=odd))
+        shared.wait_for(future.done)
+        said = future.result()
+        result = said.results[0] if kind is SetParameters else said.result
+        assert not result.successful and "unknown type" in result.reason
+    assert shared.set_parameter("camera_rate", 5.0)
+
+
 def test_simulated_time_runs_faster_with_a_clock_raw_pictures_and_stamped_commands(tmp_path, alone):
     faster = ("publish_clock:=true", "time_scale:=4.0", "publish_raw:=true", "enable_stamped_cmd_vel:=true")
     simulator = start(tmp_path, *faster)
@@ -322,6 +338,16 @@ def test_a_parameter_it_cannot_use_is_one_line_and_exit_code_two(tmp_path, quick
         assert code == 2, errors
         assert len(errors.strip().splitlines()) == 1
         assert errors.startswith("navsim: ")
+
+
+def test_ros_arguments_it_cannot_read_are_one_line_behind_what_rcl_says(tmp_path, quickly_started):  # noqa: F811
+    for argv in (["--params-file", str(tmp_path / "typo.yaml")], ["-r", "__ns:=//one"], ["--log-level", "loud"]):
+        argv = [sys.executable, "-m", "navsim.ros_node", "--ros-args", *argv]
+        log = tmp_path / "log"
+        with log.open("wb") as stream:
+            code, errors = Simulator(Supervisor.launch(ChildSpec("", argv, ENVIRONMENT), stream), log).ended()
+        assert code == 2 and "Traceback" not in errors
+        assert len([line for line in errors.splitlines() if line.startswith("navsim: ")]) == 1, errors
 
 
 def test_a_machine_that_cannot_render_is_told_so_in_one_line(monkeypatch, tmp_path, alone):

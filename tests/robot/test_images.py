@@ -8,8 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from spec_vlm_nav.camera.images import PictureOptions, RawImage, black_like, decode, fit, prepare, to_jpeg
+from spec_vlm_nav.camera.images import (
+    PictureOptions,
+    RawImage,
+    black_like,
+    decode,
+    fit,
+    prepare,
+    same_scene,
+    to_jpeg,
+)
 from spec_vlm_nav.common.errors import FrameError
+from tests.helpers.hostile_inputs import with_empty_scans
 
 AS_IS = PictureOptions()
 
@@ -133,3 +143,23 @@ def test_a_picture_of_sixteen_bits_is_refused_in_one_line():
     Image.fromarray(np.full((20, 20), 40_000, np.uint16)).save(out, "PNG")
     with pytest.raises(FrameError, match="8 bits per channel"):
         decode(out.getvalue())
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "MPO"])
+def test_very_many_scans_are_refused_in_a_jpeg_of_several_pictures_too(kind):
+    out = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    several = {"save_all": True, "append_images": [Image.fromarray(pixels)]} if kind == "MPO" else {}
+    Image.fromarray(pixels).save(out, kind, progressive=True, **several)
+    data = out.getvalue()
+    assert prepare(data, AS_IS) is data and same_scene(data, data, 0.0)
+    bomb = with_empty_scans(data, 1000)
+    with pytest.raises(FrameError, match="too many JPEG scans"):
+        decode(bomb)
+    assert not same_scene(bomb, bomb, 0.0)
+
+
+def test_a_raw_picture_has_the_bound_of_a_compressed_one():
+    huge = RawImage("mono8", 1 << 14, (1 << 12) + 1, 1 << 14, bytes((1 << 26) + (1 << 14)))
+    with pytest.raises(FrameError, match="too large"):
+        prepare(huge, AS_IS)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.parameters.nodes import parameter_of, tables
 from tests.robot.launched import PACKAGE, nodes, values
 
@@ -131,6 +132,67 @@ def test_the_simulator_s_verifier_is_where_the_robot_looks_for_it(started, yours
     found, _ = started("sim.launch.py", params_file=file)
     (verifier,) = (a for a in found if a.kwargs.get("name") == "cloud_verifier")
     assert "tcp://127.0.0.1:7777" in verifier.kwargs["cmd"]
+
+
+@pytest.mark.parametrize("namespace", ["one", "/one", "/one/"])
+def test_a_namespace_may_be_written_with_slashes(started, tmp_path, namespace):
+    file = tmp_path / "yours.yaml"
+    said = {"verifier": "tcp://127.0.0.1:7777"}, {"verifier": "tcp://127.0.0.1:8888"}
+    file.write_text(yaml.safe_dump({f"/{robot}/vlm_nav_node": {"ros__parameters": said[robot == "two"]}
+                                    for robot in ("one", "two")}))  # fmt: skip
+    found, _ = started("sim.launch.py", params_file=str(file), namespace=namespace)
+    by_name = {a.kwargs.get("name"): a.kwargs.get("cmd") for a in found}
+    assert "__ns:=/one" in by_name["navsim"] and "tcp://127.0.0.1:7777" in by_name["cloud_verifier"]
+    file.write_text(yaml.safe_dump({"/two/console_node": {"ros__parameters": {"image_transport": "raw"}}}))
+    given = {"image": "camera/image_raw/compressed", "params_file": str(file), "namespace": namespace}
+    found, _ = started("console.launch.py", **given)
+    said = [part for part in nodes(found)["console_node"].kwargs["parameters"] if isinstance(part, dict)]
+    assert said == [{"image_transport": "compressed"}]
+
+
+@pytest.mark.parametrize(
+    ("file", "argument"),
+    [(file, "params_file") for file in ("go2", "sim", "console")]
+    + [("go2", "robot_params_file"), ("sim", "sim_params_file")],
+)
+def test_a_parameter_file_that_does_not_exist_is_refused(started, tmp_path, monkeypatch, file, argument):
+    # launch_ros warns and starts the node without it: with the default limits.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "yours.yaml").write_text("{}")
+    for missing in (str(tmp_path / "typo.yaml"), str(tmp_path), "~/yours.yaml"):
+        with pytest.raises(ParameterError, match="there is no parameter file"):
+            started(f"{file}.launch.py", **{argument: missing})
+
+
+@pytest.mark.parametrize("said", ["tru", "", "2", "none"])
+@pytest.mark.parametrize(
+    ("file", "argument"),
+    [*(("go2", name) for name in ("motion", "view", "mission", "console", "blackbox")), ("sim", "start_verifier")],
+)
+def test_a_switch_that_is_neither_true_nor_false_is_refused(started, file, argument, said):
+    with pytest.raises(ParameterError, match=f"{argument} must be true or false"):
+        started(f"{file}.launch.py", **{argument: said})
+
+
+def test_a_switch_may_be_written_as_in_yaml(started):
+    for said in ("true", "True", "yes", "on", "1"):
+        assert "mission_node" in nodes(started("go2.launch.py", mission=said)[0])
+        found, _ = started("sim.launch.py", start_verifier=said, use_sim_time=said)
+        by_name = {a.kwargs.get("name"): a.kwargs.get("cmd") for a in found}
+        assert "cloud_verifier" in by_name and "publish_clock:=true" in by_name["navsim"]
+    for said in ("false", "FALSE", "no", "off", "0"):
+        assert "motion_node" not in nodes(started("go2.launch.py", motion=said)[0])
+
+
+def test_nothing_is_started_before_the_robot_s_launch_file_has_taken_its_arguments(started):
+    # It may refuse one, which ends the launch at once: a simulator that was starting would be left behind.
+    found, _ = started("sim.launch.py")
+    kinds = [type(action).__name__ for action in found]
+    assert kinds == ["IncludeLaunchDescription", "ExecuteProcess", "ExecuteProcess"]
+
+
+def test_without_a_verifier_here_its_model_need_not_be_here(started):
+    started("sim.launch.py", start_verifier="false", model="default_models/of-another-machine")
 
 
 def test_every_parameter_that_is_an_argument_exists_in_all_its_nodes_with_one_type():

@@ -41,6 +41,7 @@ def test_every_default_is_allowed_and_described(table):
         ("gamma", 0, "parameter gamma = 0 refused: allowed is 1 to 32"),
         ("gamma", 4.0, "parameter gamma = 4.0 refused: allowed is int, 1 to 32"),
         ("gamma", True, "refused"),
+        pytest.param("gamma", 10**400, "refused: allowed is 1 to 32", id="gamma-huge"),
         (
             "method",
             "magic",

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 import yaml
 
+from spec_vlm_nav.common.errors import ParameterError
 from specnav.record.wanted import is_wanted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +49,19 @@ def test_the_command_line_is_rosbag2_s(recording):
     assert all(topic.startswith("/") for topic in command[12:])
     plain = recording["record_command"](given(recording, max_size_mb="0", max_duration_s="0"))
     assert not any(word.startswith(("--max", "--output", "--use")) for word in plain)
+
+
+def test_a_limit_below_one_is_a_limit(recording):
+    command = recording["record_command"](given(recording, max_size_mb="0.5", max_duration_s="0.5"))
+    assert command[command.index("--max-bag-size") + 1] == "500000"
+    assert command[command.index("--max-bag-duration") + 1] == "1"
+
+
+@pytest.mark.parametrize("said", ["abc", "", "-5", "nan", "inf", "1e400"])
+@pytest.mark.parametrize("argument", ["max_size_mb", "max_duration_s"])
+def test_a_limit_that_is_no_number_from_0_is_refused(recording, argument, said):
+    with pytest.raises(ParameterError, match=f"{argument} must be a number from 0"):
+        recording["record_command"](given(recording, **{argument: said}))
 
 
 def test_what_replay_and_rviz_need_is_recorded(recording):

@@ -28,6 +28,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from spec_vlm_nav.parameters.files import said_in
+from spec_vlm_nav.parameters.launch_arguments import parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
 
 PLACES = {
@@ -65,8 +66,9 @@ def make_nodes(context: LaunchContext) -> list[Node]:
         for name, (kind, _) in PARAMETERS.items()
         if given[name]
     }
-    files = [given["params_file"]] if given["params_file"] else []
-    if not given["image_transport"] and said_in(files, "console_node", "image_transport") is None:
+    files = parameter_files([given["params_file"]])
+    said = said_in(files, "console_node", "image_transport", given["namespace"])
+    if not given["image_transport"] and said is None:
         # As image_transport names its topics.
         is_compressed = given["image"].endswith("/compressed")
         values["image_transport"] = "compressed" if is_compressed else "raw"

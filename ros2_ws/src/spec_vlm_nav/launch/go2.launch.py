@@ -34,6 +34,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from spec_vlm_nav.parameters.files import said_in
+from spec_vlm_nav.parameters.launch_arguments import is_true, parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
 
 # config/ lies beside launch/, in the package and where it is installed.
@@ -111,10 +112,9 @@ for name, nodes in OWNERS.items():
 def make_nodes(context: LaunchContext) -> list[Node]:
     """Return the nodes that the arguments ask for."""
     given = {name: LaunchConfiguration(name).perform(context) for name in (*PLACES, *PARAMETERS)}
-    files = [file for file in (given["robot_params_file"], given["params_file"]) if file]
-
-    def is_on(name):
-        return given[name].lower() in ("true", "1", "yes")
+    files = parameter_files([given["robot_params_file"], given["params_file"]])
+    switches = ("motion", "view", "mission", "console", "blackbox")
+    on = {name: is_true(name, given[name]) for name in switches}
 
     def said(node, parameter):
         return said_in(files, node, parameter, given["namespace"])
@@ -144,7 +144,7 @@ def make_nodes(context: LaunchContext) -> list[Node]:
         )
 
     nodes = []
-    if is_on("motion"):
+    if on["motion"]:
         # It remembers an e-stop, but what ended it has to be looked at: a person starts it again.
         own = {}
         if not given["dry_run"] and said(DECIDING, "dry_run") is True:
@@ -159,13 +159,13 @@ def make_nodes(context: LaunchContext) -> list[Node]:
         own |= {"output": transport or "compressed"}
         camera = {"camera/image_raw": "image", "camera/image_raw/compressed": "image"}
         nodes.append(node(DECODING, {"video": "video", **camera}, own))
-    if is_on("view"):
+    if on["view"]:
         nodes.append(LogInfo(msg="view_node is gone: console:=true shows it, or rqt and RViz"))
-    if is_on("mission") or is_on("console"):
+    if on["mission"] or on["console"]:
         nodes.append(node(MISSIONS, {"odom": "odom"}))
-    if is_on("console"):
+    if on["console"]:
         nodes.append(node(CONSOLE, {"image": "image", "odom": "odom"}))
-    if is_on("blackbox"):
+    if on["blackbox"]:
         nodes.append(node(RECORDING, {name: name for name in ("image", "odom", "cmd_vel")}))
     return nodes
 

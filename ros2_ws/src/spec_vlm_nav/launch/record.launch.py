@@ -22,10 +22,12 @@ End it with Ctrl-C. Raw pictures fill a disk: 640x480 at 30 Hz is 28 MB a second
 """
 
 from collections.abc import Mapping
+import math
 
 from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
+from spec_vlm_nav.parameters.launch_arguments import amount
 
 ARGUMENTS = {
     "namespace": ("", "Namespace of the nodes to record.", None),
@@ -73,14 +75,14 @@ def topics(given: Mapping[str, str]) -> list[str]:
 
 def record_command(given: Mapping[str, str]) -> list[str]:
     """Return the command line of rosbag2, as Humble's and later releases take it."""
-    megabytes, seconds = int(float(given["max_size_mb"])), int(float(given["max_duration_s"]))
+    size, seconds = (amount(name, given[name]) for name in ("max_size_mb", "max_duration_s"))
     command = ["ros2", "bag", "record", "--storage", given["storage"]]
     if given["out"]:
         command += ["--output", given["out"]]
-    if megabytes:
-        command += ["--max-bag-size", str(megabytes * 1_000_000)]
+    if size:
+        command += ["--max-bag-size", str(math.ceil(size * 1_000_000))]
     if seconds:
-        command += ["--max-bag-duration", str(seconds)]
+        command += ["--max-bag-duration", str(math.ceil(seconds))]
     if given["use_sim_time"] == "true":
         command.append("--use-sim-time")
     # Topics are positional, because Humble does not have --topics.

@@ -35,6 +35,7 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from spec_vlm_nav.model.folders import find_model
 from spec_vlm_nav.parameters.files import said_in
+from spec_vlm_nav.parameters.launch_arguments import is_true, parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
 
 # config/ lies beside launch/, in the package and where it is installed.
@@ -95,31 +96,17 @@ PASSED_ON = tuple(name for name in ARGUMENTS if name not in OWN)
 def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Return the actions that the arguments ask for."""
     given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
-    said = said_in(
-        [given["params_file"]] if given["params_file"] else [], "vlm_nav_node", "verifier"
-    )
+    yours, of_simulator = (parameter_files([given[f"{kind}params_file"]]) for kind in ("", "sim_"))
+    namespace = given["namespace"].strip("/")
+    said = said_in([*of_simulator, *yours], "vlm_nav_node", "verifier", namespace)
     address = given["verifier"] or said or ADDRESS
-    model = find_model(given["model"])
-    simulator = ["-m", "navsim.ros_node", "--ros-args", "--params-file", given["sim_params_file"]]
+    simulator = ["-m", "navsim.ros_node", "--ros-args"]
+    for file in of_simulator:
+        simulator += ["--params-file", file]
     if given["use_sim_time"]:
-        simulator += ["-p", f'publish_clock:={given["use_sim_time"]}']
-    simulator += ["-r", f'__ns:=/{given["namespace"]}', "--log-level", given["log_level"]]
-    verifier = [
-        "-m",
-        "cloud_verifier",
-        "--bind",
-        address,
-        "--model",
-        model,
-        "--exits",
-        given["exits"],
-    ]
-    started: list[LaunchDescriptionEntity] = [
-        ExecuteProcess(cmd=[sys.executable, *simulator], name="navsim", output="screen")
-    ]
-    if given["start_verifier"].lower() == "true":
-        cmd = [sys.executable, *verifier]
-        started.append(ExecuteProcess(cmd=cmd, name="cloud_verifier", output="screen"))
+        with_clock = is_true("use_sim_time", given["use_sim_time"])
+        simulator += ["-p", f"publish_clock:={str(with_clock).lower()}"]
+    simulator += ["-r", f"__ns:=/{namespace}", "--log-level", given["log_level"]]
     passed_on = {name: given[name] for name in PASSED_ON}
     robot = {
         "image": "camera/image_raw/compressed",
@@ -127,9 +114,16 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         "simulator": "true",
     }
     source = PythonLaunchDescriptionSource(str(HERE / "go2.launch.py"))
-    started.append(
-        IncludeLaunchDescription(source, launch_arguments={**passed_on, **robot}.items())
-    )
+    # First: an argument that it refuses ends the launch, and what was starting would be left behind.
+    started: list[LaunchDescriptionEntity] = [
+        IncludeLaunchDescription(source, launch_arguments={**passed_on, **robot}.items()),
+        ExecuteProcess(cmd=[sys.executable, *simulator], name="navsim", output="screen"),
+    ]
+    if is_true("start_verifier", given["start_verifier"]):
+        model = find_model(given["model"])
+        verifier = ["--bind", address, "--model", model, "--exits", given["exits"]]
+        cmd = [sys.executable, "-m", "cloud_verifier", *verifier]
+        started.append(ExecuteProcess(cmd=cmd, name="cloud_verifier", output="screen"))
     return started
 
 

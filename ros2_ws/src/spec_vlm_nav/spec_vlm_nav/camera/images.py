@@ -21,6 +21,8 @@ repaired. Compressed pictures pass unchanged unless a size is requested.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import contextlib
 from dataclasses import dataclass
 import io
 from typing import cast
@@ -78,17 +80,23 @@ def decode(data: bytes) -> Image.Image:
 
     A picture with an EXIF orientation is rotated, as the models do.
     """
+    with _opened(data) as picture:
+        picture.load()
+        return _upright(picture).convert("RGB")
+
+
+@contextlib.contextmanager
+def _opened(data: bytes) -> Iterator[Image.Image]:
+    """Open a picture whose header is within the limits; errors become FrameError."""
     if not data:
         raise FrameError("empty camera frame: check the camera driver")
     if len(data) > MAX_BYTES:
         raise FrameError(f"camera frame of {len(data)} bytes refused: the limit is {MAX_BYTES}")
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as picture:
-            if picture.width * picture.height > MAX_PIXELS:
-                raise FrameError(
-                    f"camera frame of {picture.width}x{picture.height} pixels refused: too large"
-                )
-            if picture.format == "JPEG" and data.count(b"\xff\xda") > MAX_SCANS:
+            _check_size(picture.width, picture.height)
+            # A JPEG with several pictures has the format MPO.
+            if picture.format != "PNG" and data.count(b"\xff\xda") > MAX_SCANS:
                 raise FrameError(
                     "camera frame has too many JPEG scans: publish a baseline JPEG"
                 )
@@ -96,8 +104,7 @@ def decode(data: bytes) -> Image.Image:
                 raise FrameError(
                     "camera frame has more than 8 bits per channel: publish 8 (a depth picture?)"
                 )
-            picture.load()
-            return _upright(picture).convert("RGB")
+            yield picture
     except UnidentifiedImageError:
         raise FrameError(
             "camera frame is neither JPEG nor PNG: check the topic and image_transport"
@@ -106,6 +113,11 @@ def decode(data: bytes) -> Image.Image:
         raise FrameError(
             f"corrupt camera frame ({error}): check the camera and the network"
         ) from error
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise FrameError(f"camera frame of {width}x{height} pixels refused: too large")
 
 
 def _upright(picture: Image.Image) -> Image.Image:
@@ -126,6 +138,7 @@ def from_raw(raw: RawImage) -> Image.Image:
         raise FrameError(
             f"camera encoding '{raw.encoding}' is not supported; known are {', '.join(_ENCODINGS)}"
         )
+    _check_size(raw.width, raw.height)
     channels, order = _ENCODINGS[raw.encoding]
     row = raw.width * channels
     if raw.width < 1 or raw.height < 1 or raw.step < row or len(raw.data) < raw.step * raw.height:
@@ -210,17 +223,13 @@ def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
     Raises FrameError if it cannot be decoded.
     """
     if isinstance(picture, RawImage):
-        image = from_raw(picture)
+        grey = from_raw(picture).convert("L")
     else:
-        try:
-            image = Image.open(io.BytesIO(picture), formats=("JPEG", "PNG"))
+        with _opened(picture) as image:
             # Draft mode decodes a JPEG at a fraction of its size, and much faster.
             image.draft("L", THUMBNAIL)
-            image.load()
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise FrameError(f"corrupt camera frame ({error})") from error
-    small = image.convert("L").resize(THUMBNAIL, Image.Resampling.BOX)
-    return np.asarray(small, dtype=np.float32)
+            grey = image.convert("L")
+    return np.asarray(grey.resize(THUMBNAIL, Image.Resampling.BOX), dtype=np.float32)
 
 
 def difference(one: bytes | RawImage, other: bytes | RawImage) -> float:

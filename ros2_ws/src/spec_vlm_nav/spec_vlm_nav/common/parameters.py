@@ -94,7 +94,7 @@ class Parameter:
             right = value in self.choices
         if right and self.low is not None and self.high is not None:
             assert isinstance(value, (int, float))
-            right = math.isfinite(value) and self.low <= value <= self.high
+            right = self.low <= value <= self.high and math.isfinite(value)
         if right and self.refuses is not None and (why := self.refuses(str(value))):
             raise ParameterError(f"parameter {self.name} = {value!r} refused: {why}")
         if not right:

@@ -206,10 +206,7 @@ class _Reader:
         if said in ("start", "previous"):
             return PREVIOUS if said == "previous" else 0.0
         allowed = "start, previous (where the step before began), or 0.1 to 1000 (metres)"
-        try:
-            metres = float(said)
-        except ValueError:
-            metres = math.nan
+        metres = _number(said)
         if not 0.1 <= metres <= 1000:
             self.bad(node, f'return: {said or "this"}', allowed)
             return 0.0
@@ -316,19 +313,21 @@ class _Reader:
         self, node: Node, name: str, low: float, high: float, whole: bool = False
     ) -> float:
         """Return a number within its bounds; `low` if it is invalid."""
-        read_as: Callable[[str], float] = int if whole else float
-        try:
-            # Checked first, as Python also accepts digits of other scripts, and 1_0.
-            if not isinstance(node, yaml.ScalarNode) or not _NUMBER.fullmatch(node.value):
-                raise ValueError
-            value = float(read_as(node.value))
-        except ValueError:
-            value = math.nan
+        said = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+        value = _number(said, int if whole else float)
         if not low <= value <= high:
             kind = "whole numbers, " if whole else ""
             self.bad(node, f"{name}: {_shown(node)}", f"{kind}{low:g} to {high:g}")
             return low
         return value
+
+
+def _number(said: str, read_as: Callable[[str], float] = float) -> float:
+    """Return a number in a text, NaN if it is none; Python also accepts other digits, and 1_0."""
+    try:
+        return float(read_as(said)) if _NUMBER.fullmatch(said) else math.nan
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def _repeats(node: Node) -> bool:

@@ -1,0 +1,59 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Reads the arguments of the launch files.
+
+launch_ros starts a node without a parameter file that does not exist: its limits would silently be
+the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+import math
+from pathlib import Path
+
+from spec_vlm_nav.common.errors import ParameterError
+
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def is_true(name: str, said: str) -> bool:
+    """Return what a switch says. Raises ParameterError for anything but true and false."""
+    word = said.lower()
+    if word not in TRUE + FALSE:
+        raise ParameterError(f"{name} must be true or false, got {said!r}")
+    return word in TRUE
+
+
+def parameter_files(said: Iterable[str]) -> list[str]:
+    """Return the non-empty names of parameter files. Raises ParameterError if one is missing."""
+    files = [file for file in said if file]
+    for file in files:
+        if not Path(file).is_file():
+            hint = ": launch does not expand ~" if file.startswith("~") else ""
+            raise ParameterError(f"there is no parameter file {file!r}{hint}")
+    return files
+
+
+def amount(name: str, said: str) -> float:
+    """Return a number from 0. Raises ParameterError for anything else."""
+    try:
+        number = float(said)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ParameterError(f"{name} must be a number from 0, got {said!r}")
+    return number
