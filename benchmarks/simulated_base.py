@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from benchmarks.imperfect_base import Base, BaseTraits, Odometry, OdometryMessage
 from navsim.geometry import movement
-from navsim.imperfect_base import Base, BaseTraits, Odometry, OdometryMessage
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import UNDER_WAY

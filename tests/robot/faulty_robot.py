@@ -2,8 +2,8 @@
 
 import random
 
+from benchmarks.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from benchmarks.simulated_base import reading_of
-from navsim.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
