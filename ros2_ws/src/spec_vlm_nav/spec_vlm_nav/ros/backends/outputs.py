@@ -23,12 +23,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 import importlib.util
 import time
-from typing import Any, Protocol
+from typing import Protocol
 
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.duration import Duration
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.errors import BackendError
 from spec_vlm_nav.common.geometry import Velocity, ZERO
 from spec_vlm_nav.common.parameters import Value
@@ -39,11 +38,11 @@ from spec_vlm_nav.motion.loop import VelocityOutput
 from spec_vlm_nav.motion.parameters.motion import stop_config
 from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.ros.backends.nav2_actions import Nav2Goals
+from spec_vlm_nav.ros.basics import qos, unitree_types
 
 DRAIN = Duration(seconds=0.2)
-QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 # A stop is two requests: with a depth of 1 the second could displace the first.
-SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+SPORT_QOS = qos("reliable", 10)
 
 
 class Output(VelocityOutput, Protocol):
@@ -51,11 +50,9 @@ class Output(VelocityOutput, Protocol):
 
     def release(self) -> None:
         """Release the standing robot to other programs; called last."""
-        ...
 
     def drain(self) -> bool:
         """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
-        ...
 
 
 class TwistOutput:
@@ -64,7 +61,8 @@ class TwistOutput:
     def __init__(self, node: Node, stamped: bool, frame: str, stops: StopConfig) -> None:
         self._node, self._stamped, self._frame = node, stamped, frame
         self._stops = TwistStops(stops)
-        self._publisher = node.create_publisher(TwistStamped if stamped else Twist, "cmd_vel", QOS)
+        kind = TwistStamped if stamped else Twist
+        self._publisher = node.create_publisher(kind, "cmd_vel", qos("reliable", 1))
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Publish one velocity; nothing once the robot stands after a stop."""
@@ -104,20 +102,12 @@ class SportOutput:
     """
 
     def __init__(self, node: Node, encoder: Go2Sport) -> None:
-        try:
-            from unitree_api.msg import Request
-        except ImportError as error:
-            raise BackendError(
-                "motion_backend go2_sport needs the ROS package unitree_api: build it with colcon "
-                "from github.com/unitreerobotics/unitree_ros2 "
-                "(cyclonedds_ws/src/unitree/unitree_api) and source its "
-                f"install/setup.bash, or use motion_backend twist with a driver ({error})"
-            ) from error
-        self._message: Any = Request
+        user, instead = "motion_backend go2_sport", ", or use motion_backend twist with a driver"
+        (self._message,) = unitree_types("unitree_api", ("Request",), user, instead)
         self._encoder = encoder
         self._has_begun = False
         self._publishers = {
-            service: node.create_publisher(Request, f"api/{service}/request", SPORT_QOS)
+            service: node.create_publisher(self._message, f"api/{service}/request", SPORT_QOS)
             for service in encoder.services
         }
 
