@@ -24,18 +24,12 @@ ros2 topic pub -1 /instruction std_msgs/msg/String '{data: "find the silver bott
 from pathlib import Path
 import sys
 
-from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
-from launch.actions import (
-    DeclareLaunchArgument,
-    ExecuteProcess,
-    IncludeLaunchDescription,
-    OpaqueFunction,
-)
+from launch.actions import ExecuteProcess, IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import LaunchConfiguration
 from spec_vlm_nav.model.folders import find_model
 from spec_vlm_nav.parameters.files import said_in
 from spec_vlm_nav.parameters.nodes import parameter_of
+from spec_vlm_nav.ros.launching import description_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 HERE = Path(__file__).resolve().parent
@@ -92,31 +86,19 @@ OWN = ("sim_params_file", "start_verifier", "model", "exits")
 PASSED_ON = tuple(name for name in ARGUMENTS if name not in OWN)
 
 
-def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+def start_all(given):
     """Return the actions that the arguments ask for."""
-    given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
-    said = said_in(
-        [given["params_file"]] if given["params_file"] else [], "vlm_nav_node", "verifier"
-    )
+    files = [given["params_file"]] if given["params_file"] else []
+    said = said_in(files, "vlm_nav_node", "verifier")
     address = given["verifier"] or said or ADDRESS
     model = find_model(given["model"])
     simulator = ["-m", "navsim.ros_node", "--ros-args", "--params-file", given["sim_params_file"]]
     if given["use_sim_time"]:
         simulator += ["-p", f'publish_clock:={given["use_sim_time"]}']
     simulator += ["-r", f'__ns:=/{given["namespace"]}', "--log-level", given["log_level"]]
-    verifier = [
-        "-m",
-        "cloud_verifier",
-        "--bind",
-        address,
-        "--model",
-        model,
-        "--exits",
-        given["exits"],
-    ]
-    started: list[LaunchDescriptionEntity] = [
-        ExecuteProcess(cmd=[sys.executable, *simulator], name="navsim", output="screen")
-    ]
+    verifier = ["-m", "cloud_verifier", "--bind", address]
+    verifier += ["--model", model, "--exits", given["exits"]]
+    started = [ExecuteProcess(cmd=[sys.executable, *simulator], name="navsim", output="screen")]
     if given["start_verifier"].lower() == "true":
         cmd = [sys.executable, *verifier]
         started.append(ExecuteProcess(cmd=cmd, name="cloud_verifier", output="screen"))
@@ -133,14 +115,6 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     return started
 
 
-def generate_launch_description() -> LaunchDescription:
+def generate_launch_description():
     """Declare the arguments and start everything."""
-    return LaunchDescription(
-        [
-            *(
-                DeclareLaunchArgument(name, default_value=default, description=description)
-                for name, (default, description) in ARGUMENTS.items()
-            ),
-            OpaqueFunction(function=start_all),
-        ]
-    )
+    return description_of(ARGUMENTS, start_all)
