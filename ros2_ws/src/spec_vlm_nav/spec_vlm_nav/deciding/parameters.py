@@ -45,13 +45,6 @@ from spec_vlm_nav.model.decider import (
 from spec_vlm_nav.model.folders import find_model
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 
-NAVIGATOR_CONSTANTS = (
-    "status_grace_s",
-    "status_timeout_s",
-    "first_retry_s",
-    "last_retry_s",
-    "internal_failure_limit",
-)
 VLM_NAV = (
     Parameter(
         "autostart",
@@ -338,7 +331,7 @@ def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
 
 def navigator_config(values: Mapping[str, Value]) -> NavigatorConfig:
     """Return the navigator's configuration."""
-    return config_of(NavigatorConfig, values, constants=NAVIGATOR_CONSTANTS, body=_body(values))
+    return config_of(NavigatorConfig, values, body=_body(values))
 
 
 def _body(values: Mapping[str, Value]) -> RobotBody | None:

@@ -33,22 +33,6 @@ from spec_vlm_nav.motion.parameters.tables import (
 )
 from spec_vlm_nav.motion.stopping import StopConfig
 
-EXECUTOR_CONSTANTS = (
-    "linear_gain",
-    "angular_gain",
-    "heading_gain",
-    "timeout_factor",
-    "timeout_extra_s",
-    "blocked_linear",
-    "blocked_angular",
-    "pushed_aside",
-    "settle_timeout_s",
-    "settle_window_s",
-    "still_linear",
-    "still_angular",
-    "corrections",
-    "correct_from",
-)
 MOTION: tuple[Parameter, ...] = (
     *OUTPUT,
     *SPEEDS,
@@ -106,7 +90,6 @@ def executor_config(values: Mapping[str, Value]) -> ExecutorConfig:
     return config_of(
         ExecutorConfig,
         values,
-        constants=EXECUTOR_CONSTANTS,
         linear_speed=values["max_linear"],
         angular_speed=values["max_angular"],
         slowest_linear=values["min_linear"],
@@ -119,7 +102,6 @@ def safety_config(values: Mapping[str, Value]) -> SafetyConfig:
     return config_of(
         SafetyConfig,
         values,
-        constants=("odom_jump_m", "odom_jump_rad", "max_distance", "max_angle"),
         linear_deceleration=2 * float(values["linear_acceleration"]),
         angular_deceleration=2 * float(values["angular_acceleration"]),
         collision_watched=values["collision_source"] != "none",
