@@ -18,7 +18,7 @@ from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.parameters.motion import executor_config, safety_config, stop_config
+from spec_vlm_nav.motion.parameters import executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
 from spec_vlm_nav.motion.watchdogs import OdometryReading
 from specnav.calibrate.config import CalibrateConfig

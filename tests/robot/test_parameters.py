@@ -13,7 +13,7 @@ from spec_vlm_nav.common.parameters import check_all, config_of, fixed, markdown
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.model.decider import ROBOT_METHODS
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig, Mounting
-from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion, corridor_config
+from spec_vlm_nav.motion.parameters import MOTION, check_motion, corridor_config
 from spec_vlm_nav.robot.parameters import GO2_STATE
 from specdec.methods import METHODS, get_method
 

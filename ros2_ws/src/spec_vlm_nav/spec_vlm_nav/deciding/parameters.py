@@ -160,19 +160,16 @@ VLM_NAV = (
     ),
     IMAGE_TRANSPORT,
     Parameter("image_reliability", "best_effort", "QoS of the image subscription.", choices=RELIABILITY),
-    Parameter(
-        "image_width",
-        0,
-        "Width of the picture for the model, pixels; 0: as its prompt says, otherwise unchanged.",
-        0,
-        4096,
-    ),
-    Parameter(
-        "image_height",
-        0,
-        "Height of the picture for the model, pixels; 0: as its prompt says, otherwise unchanged.",
-        0,
-        4096,
+    *(
+        Parameter(
+            f"image_{side}",
+            0,
+            f"{side.capitalize()} of the picture for the model, pixels; 0: as its prompt says, "
+            "otherwise unchanged.",
+            0,
+            4096,
+        )
+        for side in ("width", "height")
     ),
     live(
         "pixels",

@@ -30,7 +30,7 @@ def description_of(
     arguments: default and description of each argument, and its choices if it has any.
     start: returns the actions to take; it receives the arguments' values.
     """
-    from launch import LaunchDescription
+    from launch import LaunchDescription  # type: ignore[attr-defined]
     from launch.actions import DeclareLaunchArgument, OpaqueFunction
     from launch.substitutions import LaunchConfiguration
 

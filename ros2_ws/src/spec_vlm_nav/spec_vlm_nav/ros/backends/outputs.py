@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 import importlib.util
 import time
-from typing import Protocol
 
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.duration import Duration
@@ -35,7 +34,7 @@ from spec_vlm_nav.motion.backends.nav2 import Nav2Executor
 from spec_vlm_nav.motion.backends.velocity import Go2Avoiding, Go2Sport, SportRequest
 from spec_vlm_nav.motion.executor import Executor, MotionExecutor
 from spec_vlm_nav.motion.loop import VelocityOutput
-from spec_vlm_nav.motion.parameters.motion import stop_config
+from spec_vlm_nav.motion.parameters import stop_config
 from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.ros.backends.nav2_actions import Nav2Goals
 from spec_vlm_nav.ros.basics import qos, unitree_types
@@ -45,17 +44,18 @@ DRAIN = Duration(seconds=0.2)
 SPORT_QOS = qos("reliable", 10)
 
 
-class Output(VelocityOutput, Protocol):
+class Output(VelocityOutput):
     """Receives velocities, and hands the robot over to other programs."""
 
     def release(self) -> None:
-        """Release the standing robot to other programs; called last."""
+        """Release the standing robot to other programs; called last. A silent publisher holds none."""
 
     def drain(self) -> bool:
         """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
+        return True
 
 
-class TwistOutput:
+class TwistOutput(Output):
     """Publishes velocities as Twist or TwistStamped on `cmd_vel`: any robot."""
 
     def __init__(self, node: Node, stamped: bool, frame: str, stops: StopConfig) -> None:
@@ -86,15 +86,12 @@ class TwistOutput:
         self._publish(said)
         return said == ZERO
 
-    def release(self) -> None:
-        """Do nothing: a silent publisher holds no robot."""
-
     def drain(self) -> bool:
         """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return bool(self._publisher.wait_for_all_acked(DRAIN))
 
 
-class SportOutput:
+class SportOutput(Output):
     """
     Publishes unitree_api/Request on `api/<service>/request`.
 
@@ -147,7 +144,7 @@ class SportOutput:
             self._publishers[request.service].publish(message)
 
 
-class Nav2Output:
+class Nav2Output(Output):
     """
     Sends no velocities while Nav2 drives.
 
@@ -171,15 +168,12 @@ class Nav2Output:
         self._goals.cancel()
         return self._zero.stop()
 
-    def release(self) -> None:
-        """Do nothing: a canceled goal holds no robot."""
-
     def drain(self) -> bool:
         """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return self._zero.drain()
 
 
-class DryOutput:
+class DryOutput(Output):
     """Sends nothing, not even stops: with dry_run another program may control the robot."""
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
@@ -187,13 +181,6 @@ class DryOutput:
 
     def stop(self) -> bool:
         """Send nothing; counts as a zero velocity."""
-        return True
-
-    def release(self) -> None:
-        """Do nothing: no robot was held."""
-
-    def drain(self) -> bool:
-        """Wait for nothing."""
         return True
 
 

@@ -43,7 +43,7 @@ from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.diagnostics import rows
 from spec_vlm_nav.motion.latches import default_file, LatchKeeper
 from spec_vlm_nav.motion.loop import MotionLoop, StatusReport
-from spec_vlm_nav.motion.parameters.motion import (
+from spec_vlm_nav.motion.parameters import (
     check_motion,
     corridor_config,
     executor_config,
