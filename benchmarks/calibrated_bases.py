@@ -16,8 +16,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benchmarks.imperfect_base import BaseTraits
 from benchmarks.simulated_base import SimulatedBase, calibrate, carry_out
-from navsim.imperfect_base import BaseTraits
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.parameters import Value
 from specnav.calibrate.core.result import calibration

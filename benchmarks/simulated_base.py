@@ -11,14 +11,14 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from benchmarks.imperfect_base import Base, BaseTraits, Odometry, OdometryMessage
 from navsim.geometry import movement
-from navsim.imperfect_base import Base, BaseTraits, Odometry, OdometryMessage
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.parameters.motion import executor_config, safety_config, stop_config
+from spec_vlm_nav.motion.parameters import executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
 from spec_vlm_nav.motion.watchdogs import OdometryReading
 from specnav.calibrate.config import CalibrateConfig

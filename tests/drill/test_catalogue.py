@@ -8,7 +8,7 @@ pytest.importorskip("rclpy")
 
 from navsim.ros_parameters import SETTINGS
 from spec_vlm_nav.deciding.parameters import VLM_NAV
-from spec_vlm_nav.motion.parameters.motion import MOTION
+from spec_vlm_nav.motion.parameters import MOTION
 from specnav.drill.catalogue import LONG_CUT_S, all_drills, choose
 from specnav.drill.definitions import ExpectedReaction
 from specnav.drill.faults import BrokenRobot

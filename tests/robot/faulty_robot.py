@@ -2,13 +2,13 @@
 
 import random
 
+from benchmarks.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from benchmarks.simulated_base import reading_of
-from navsim.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.parameters.motion import MOTION, executor_config, safety_config, stop_config
+from spec_vlm_nav.motion.parameters import MOTION, executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
 

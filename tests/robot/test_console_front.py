@@ -303,16 +303,16 @@ def test_a_front_that_ends_ends_the_console(tmp_path):
 
 
 def test_the_page_comes_through_the_front_whole(served):
-    from spec_vlm_nav.console.web import FILES, PAGE
+    from spec_vlm_nav.console.web import PAGE
 
-    for path, (name, _) in FILES.items():
+    for name in ("", *(file.name for file in PAGE.iterdir())):
         with raw(
-            served, f"GET /{path} HTTP/1.1\r\nhost: a\r\nx-front-client: 6.6.6.6\r\n\r\n".encode()
+            served, f"GET /{name} HTTP/1.1\r\nhost: a\r\nx-front-client: 6.6.6.6\r\n\r\n".encode()
         ) as one:
             head, _, body = ends(one).partition(b"\r\n\r\n")
             assert (
                 b" 200 " in head
-                and body == (PAGE / name).read_bytes()
+                and body == (PAGE / (name or "index.html")).read_bytes()
                 and b"content-security-policy" in head.lower()
             )
 

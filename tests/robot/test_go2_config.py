@@ -10,7 +10,7 @@ import yaml
 
 from spec_vlm_nav.common.parameters import check_all
 from spec_vlm_nav.motion.ahead.corridor import Mounting
-from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion, corridor_config
+from spec_vlm_nav.motion.parameters import MOTION, check_motion, corridor_config
 from spec_vlm_nav.parameters.nodes import tables
 from spec_vlm_nav.robot.parameters import check_go2
 

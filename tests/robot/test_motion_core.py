@@ -13,7 +13,7 @@ from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion.parameters.motion import MOTION, corridor_config, executor_config, safety_config
+from spec_vlm_nav.motion.parameters import MOTION, corridor_config, executor_config, safety_config
 from tests.robot.moving_robot import DT, Robot, move, stand, turn
 
 AHEAD = {"collision_watched": True, "collision_distance_m": 0.35, "collision_timeout_s": 0.5}

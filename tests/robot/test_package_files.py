@@ -53,6 +53,21 @@ def config_files_in(launch_file):
     return {name for name in found if not name.startswith(".")}
 
 
+def test_both_ways_of_installing_take_every_data_file_of_the_package(monkeypatch):
+    said = {}
+    monkeypatch.chdir(PACKAGE)
+    monkeypatch.setattr(setuptools, "setup", said.update)
+    runpy.run_path("setup.py")
+    patterns = said["package_data"]["spec_vlm_nav"]
+    wheel = ast.literal_eval(re.search(r'^"\*" = (\[.*\])$', (ROOT / "pyproject.toml").read_text(), re.M)[1])
+    code = PACKAGE / "spec_vlm_nav"
+    files = [path for path in code.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+    assert code / "language/stop_phrases.ini" in files and code / "console/page/index.html" in files
+    for file in files:
+        assert any(file.relative_to(code).match(pattern) for pattern in patterns), file
+        assert any(file.match(pattern) for pattern in wheel), file
+
+
 def test_launch_and_config_are_folders_of_the_package_itself():
     for name in ("launch", "config"):
         assert (PACKAGE / name).is_dir() and not (PACKAGE / name).is_symlink()

@@ -5,7 +5,7 @@ parameter.
 import pytest
 
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.motion.parameters.motion import MOTION, SHORTEST_M, check_motion
+from spec_vlm_nav.motion.parameters import MOTION, SHORTEST_M, check_motion
 from spec_vlm_nav.parameters.files import OF_ROS, matches, refuse_unknown, said_in, wildcard_names
 from spec_vlm_nav.parameters.nodes import tables
 

@@ -9,11 +9,11 @@ import yaml
 from spec_vlm_nav.blackbox.parameters import BLACKBOX
 from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.parameters import check_all, config_of, markdown
+from spec_vlm_nav.common.parameters import check_all, config_of, fixed, markdown
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.model.decider import ROBOT_METHODS
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig, Mounting
-from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion, corridor_config
+from spec_vlm_nav.motion.parameters import MOTION, check_motion, corridor_config
 from spec_vlm_nav.robot.parameters import GO2_STATE
 from specdec.methods import METHODS, get_method
 
@@ -128,8 +128,12 @@ def test_a_field_that_no_parameter_is_called_by_is_refused_unless_it_is_said_to_
         decision_timeout_s: float = 20.0
         first_retry_s: float = 1.0
 
+    @dataclass(frozen=True)
+    class FixedTimings(Timings):
+        first_retry_s: float = fixed(1.0)
+
     given = {"decision_timeout_s": 5.0}
-    assert config_of(Timings, given, constants=("first_retry_s",)) == Timings(5.0)
+    assert config_of(FixedTimings, given) == FixedTimings(5.0)
     assert config_of(Timings, given, first_retry_s=2.0) == Timings(5.0, 2.0)
     with pytest.raises(KeyError, match="first_retry_s"):
         config_of(Timings, given)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from spec_vlm_nav.language.stop_languages import EUROPEAN
-from spec_vlm_nav.language.stop_scripts import UNSPACED, WITH_BLANKS
-from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.language.stop_words import PHRASES, is_stop
 
-SPACED = EUROPEAN | WITH_BLANKS
+UNSPACED = [name for name, spoken in PHRASES.items() if "tails" in spoken]
+LISTED = ("English", "German", "French", "Spanish")  # test_stop_words tests these
+SPACED = [name for name in PHRASES.sections() if name not in (*UNSPACED, *LISTED)]
 # language: stops | instructions
 SPOKEN = {
     "English": ("stop|halt!|stop right there|don't move a muscle", "stop at the door|find the bus stop"),
@@ -111,17 +111,19 @@ def test_each_language_has_its_stops_and_its_instructions(language):
 
 @pytest.mark.parametrize("language", SPACED)
 def test_every_head_of_a_spaced_language_stops_alone_and_behind_politeness(language):
-    spoken = SPACED[language]
-    for head in filter(None, map(str.strip, f"{spoken.heads}|{spoken.closed}".split("|"))):
+    spoken = PHRASES[language]
+    heads = f'{spoken.get("heads", "")}|{spoken.get("closed", "")}'
+    for head in filter(None, map(str.strip, heads.split("|"))):
         assert is_stop(head) and is_stop(f"{head}!"), head
-        for opener in filter(None, map(str.strip, spoken.openers.split("|"))):
+        for opener in filter(None, map(str.strip, spoken.get("openers", "").split("|"))):
             assert is_stop(f"{opener} {head}") and is_stop(f"{opener}, {head}"), (opener, head)
 
 
 @pytest.mark.parametrize("language", UNSPACED)
 def test_every_head_of_an_unspaced_language_stops_alone_and_behind_politeness(language):
-    spoken = UNSPACED[language]
-    openers, tails = spoken.openers.split("|"), spoken.tails.split("|")
-    for head in spoken.heads.split("|"):
+    openers, tails, heads = (
+        "".join(PHRASES[language][kind].split()).split("|") for kind in ("openers", "tails", "heads")
+    )
+    for head in heads:
         assert is_stop(head) and is_stop(openers[0] + head) and is_stop(head + tails[0]), head
         assert not is_stop(head + "12"), head

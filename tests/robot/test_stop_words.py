@@ -4,8 +4,9 @@ import time
 
 import pytest
 
-from spec_vlm_nav.language.stop_phrases import CLOSED_HEADS, FILLERS, OPEN_HEADS, OPENERS, PLACES
-from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.language.stop_words import PHRASES, is_stop
+
+LISTED = ("English", "German", "French", "Spanish")  # test_stop_languages tests the others
 
 STOPS = """
 stop|Stop.|STOP!!!| stop|s t o p|S.T.O.P.|stooooop|STOP STOP STOP|Stop now|stop here|stop moving|stop it
@@ -91,13 +92,20 @@ def test_politeness_in_every_place_keeps_a_stop_a_stop():
 
 
 def test_every_head_alone_is_a_stop_and_no_list_holds_what_would_undo_it():
-    tables = (OPEN_HEADS, CLOSED_HEADS, OPENERS, FILLERS)
-    heads, closed, openers, fillers = ({" ".join(p.split()) for p in table.split("|")} for table in tables)
+    heads, closed, openers, fillers = (
+        {
+            " ".join(phrase.split())
+            for language in LISTED
+            for phrase in PHRASES[language][kind].split("|")
+        }
+        for kind in ("heads", "closed", "openers", "fillers")
+    )
+    places = {word for language in LISTED for word in PHRASES[language]["places"].split()}
     for head in heads | closed - {"no"}:
         assert is_stop(head), head
     # A filler or an opener that is a head would hide what stands behind it.
     assert not heads & openers - fillers
-    assert not openers & PLACES
+    assert not openers & places
 
 
 def test_a_stop_repeated_for_longer_than_an_instruction_may_be_is_heard():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from spec_vlm_nav.motion.parameters.motion import MOTION
+from spec_vlm_nav.motion.parameters import MOTION
 
 FILE = Path(__file__).resolve().parents[2] / "config" / "twist_mux.yaml"
 STAMPED = next(p.default for p in MOTION if p.name == "enable_stamped_cmd_vel")

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from benchmarks.calibrated_bases import measure
+from benchmarks.imperfect_base import BaseTraits, OdometryFault
 from benchmarks.simulated_base import SimulatedBase, calibrate, carry_out
-from navsim.imperfect_base import BaseTraits, OdometryFault
 from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
-from spec_vlm_nav.motion.parameters.motion import MOTION
+from spec_vlm_nav.motion.parameters import MOTION
 from spec_vlm_nav.motion.watchdogs import OdometryReading
 from spec_vlm_nav.parameters.files import refuse_unknown
 from specnav.calibrate.asking import StepPrompt

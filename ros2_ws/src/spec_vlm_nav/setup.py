@@ -31,7 +31,7 @@ setup(
     ],
     install_requires=["setuptools"],
     extras_require={"test": ["pytest"]},
-    package_data={package_name: ["console/page/*"]},
+    package_data={package_name: ["console/page/*", "language/*.ini"]},
     zip_safe=False,
     maintainer="spec_vlm_nav maintainers",
     maintainer_email="spec_vlm_nav@users.noreply.github.com",

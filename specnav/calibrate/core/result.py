@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.parameters import Value, check_all
-from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion
+from spec_vlm_nav.motion.parameters import MOTION, check_motion
 from specnav.calibrate.core.measuring import LATER_S, obeys_zeros
 from specnav.calibrate.core.procedure import CalibrationError, CalibrationFindings, middle
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmarks.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from benchmarks.simulated_base import reading_of
-from navsim.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
 from spec_vlm_nav.common.codes import LinkState

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from navsim.imperfect_base import OdometryFault
+from benchmarks.imperfect_base import OdometryFault
 
 Value = bool | int | float | str | list[float]
 

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from navsim.imperfect_base import Base, Odometry, OdometryFault
+from benchmarks.imperfect_base import Base, Odometry, OdometryFault
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
 from spec_vlm_nav.common.status import Status

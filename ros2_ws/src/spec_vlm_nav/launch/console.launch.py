@@ -22,14 +22,13 @@ ros2 launch spec_vlm_nav console.launch.py image:=camera/image_raw/compressed si
 Access from other machines needs tokens and a certificate: docs/console.md.
 """
 
-from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from spec_vlm_nav.parameters.files import said_in
 from spec_vlm_nav.parameters.launch_arguments import parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
+from spec_vlm_nav.ros.launching import description_of
 
 PLACES = {
     "namespace": ("", "Namespace of the console; robots of other namespaces are found, too."),
@@ -39,31 +38,19 @@ PLACES = {
     "log_level": ("info", "debug, info, warn or error."),
 }
 # An empty argument is not passed on.
-PARAMETERS = {
-    parameter.name: (type(parameter.default), parameter.description)
-    for parameter in (
-        parameter_of("console_node", name)
-        for name in (
-            "host",
-            "port",
-            "certificate",
-            "key",
-            "require_operator",
-            "templates",
-            "blackbox_folder",
-            "simulator",
-            "image_transport",
-        )
-    )
-}
+NAMES = (
+    "host", "port", "certificate", "key", "require_operator", "templates", "blackbox_folder",
+    "simulator", "image_transport",
+)  # fmt: skip
+PARAMETERS = {name: parameter_of("console_node", name) for name in NAMES}
+ARGUMENTS = {name: ("", parameter.description) for name, parameter in PARAMETERS.items()}
 
 
-def make_nodes(context: LaunchContext) -> list[Node]:
+def make_nodes(given):
     """Return the console node."""
-    given = {name: LaunchConfiguration(name).perform(context) for name in (*PLACES, *PARAMETERS)}
     values = {
-        name: ParameterValue(LaunchConfiguration(name), value_type=kind)
-        for name, (kind, _) in PARAMETERS.items()
+        name: ParameterValue(LaunchConfiguration(name), value_type=type(parameter.default))
+        for name, parameter in PARAMETERS.items()
         if given[name]
     }
     files = parameter_files([given["params_file"]])
@@ -89,18 +76,6 @@ def make_nodes(context: LaunchContext) -> list[Node]:
     ]
 
 
-def generate_launch_description() -> LaunchDescription:
+def generate_launch_description():
     """Declare the arguments and start the node."""
-    arguments = [
-        *((name, default, text) for name, (default, text) in PLACES.items()),
-        *((name, "", text) for name, (_, text) in PARAMETERS.items()),
-    ]
-    return LaunchDescription(
-        [
-            *(
-                DeclareLaunchArgument(name, default_value=default, description=text)
-                for name, default, text in arguments
-            ),
-            OpaqueFunction(function=make_nodes),
-        ]
-    )
+    return description_of(PLACES | ARGUMENTS, make_nodes)

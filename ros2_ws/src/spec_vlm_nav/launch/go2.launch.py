@@ -28,14 +28,14 @@ go2_bringup.launch.py.
 
 from pathlib import Path
 
-from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction
+from launch.actions import LogInfo
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from spec_vlm_nav.parameters.files import said_in
 from spec_vlm_nav.parameters.launch_arguments import is_true, parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
+from spec_vlm_nav.ros.launching import description_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 CONFIG = Path(__file__).resolve().parent.parent / "config"
@@ -107,11 +107,11 @@ PARAMETERS = {"use_sim_time": (bool, EVERY, "Stamp messages with /clock.")}
 for name, nodes in OWNERS.items():
     parameter = parameter_of(nodes[0], name)
     PARAMETERS[name] = (type(parameter.default), nodes, parameter.description)
+ARGUMENTS = {name: ("", text) for name, (_, _, text) in PARAMETERS.items()}
 
 
-def make_nodes(context: LaunchContext) -> list[Node]:
+def make_nodes(given):
     """Return the nodes that the arguments ask for."""
-    given = {name: LaunchConfiguration(name).perform(context) for name in (*PLACES, *PARAMETERS)}
     files = parameter_files([given["robot_params_file"], given["params_file"]])
     switches = ("motion", "view", "mission", "console", "blackbox")
     on = {name: is_true(name, given[name]) for name in switches}
@@ -170,18 +170,6 @@ def make_nodes(context: LaunchContext) -> list[Node]:
     return nodes
 
 
-def generate_launch_description() -> LaunchDescription:
+def generate_launch_description():
     """Declare the arguments and start the nodes."""
-    arguments = [
-        *((name, default, text) for name, (default, text) in PLACES.items()),
-        *((name, "", text) for name, (_, _, text) in PARAMETERS.items()),
-    ]
-    return LaunchDescription(
-        [
-            *(
-                DeclareLaunchArgument(name, default_value=default, description=text)
-                for name, default, text in arguments
-            ),
-            OpaqueFunction(function=make_nodes),
-        ]
-    )
+    return description_of(PLACES | ARGUMENTS, make_nodes)

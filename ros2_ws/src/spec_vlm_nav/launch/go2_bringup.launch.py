@@ -23,18 +23,15 @@ This file also accepts all arguments of go2.launch.py.
 
 from pathlib import Path
 
-from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 from launch.actions import (
-    DeclareLaunchArgument,
     GroupAction,
     IncludeLaunchDescription,
     LogInfo,
-    OpaqueFunction,
     SetEnvironmentVariable,
 )
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import SetParametersFromFile, SetRemap
+from spec_vlm_nav.ros.launching import description_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 HERE = Path(__file__).resolve().parent
@@ -45,29 +42,26 @@ ARGUMENTS = {
         "",
         "This machine's network interface towards the Go2, for example eth0; empty: "
         "CYCLONEDDS_URI is left as it is.",
-        None,
     ),
     "rmw": (
         "rmw_cyclonedds_cpp",
         "RMW_IMPLEMENTATION; the Go2 speaks CycloneDDS. Empty: left as it is.",
-        None,
     ),
-    "namespace": ("", "Namespace of the nodes; the Go2's own topics have none.", None),
-    "use_sim_time": ("", "Stamp messages with /clock.", None),
-    "log_level": ("info", "debug, info, warn or error.", None),
+    "namespace": ("", "Namespace of the nodes; the Go2's own topics have none."),
+    "use_sim_time": ("", "Stamp messages with /clock."),
+    "log_level": ("info", "debug, info, warn or error."),
     "camera": (
         "topic_unitree",
         "The Go2's video: topic_unitree (its topic `video`), url (its multicast), or none "
         "(another camera on `image`).",
         ["topic_unitree", "url", "none"],
     ),
-    "video": ("/frontvideostream", "With camera topic_unitree: topic of the video.", None),
+    "video": ("/frontvideostream", "With camera topic_unitree: topic of the video."),
     "camera_interface": (
         "",
         "With camera url: this machine's address on the Go2's network.",
-        None,
     ),
-    "image": ("camera/image_raw/compressed", "Camera topic of vlm_nav_node.", None),
+    "image": ("camera/image_raw/compressed", "Camera topic of vlm_nav_node."),
     "image_transport": ("", "Its type: raw or compressed.", ["", "raw", "compressed"]),
     "odometry": (
         "sportmodestate",
@@ -89,12 +83,10 @@ ARGUMENTS = {
     "motion_backend": (
         "",
         "go2_sport, twist or auto: go2_sport where unitree_api is installed.",
-        None,
     ),
     "robot_params_file": (
         str(CONFIG / "go2_bringup.yaml"),
         "Parameters that the Go2 needs, before yours; empty: none.",
-        None,
     ),
 }
 PASSED_ON = (
@@ -118,30 +110,24 @@ OF_THE_ROBOT = {
 }
 
 
-def middleware(interface: str, rmw: str) -> list[LaunchDescriptionEntity]:
+def middleware(interface, rmw):
     """Return the actions that configure the middleware for the Go2; they precede all nodes."""
-    actions: list[LaunchDescriptionEntity] = []
-    if rmw:
-        actions.append(SetEnvironmentVariable("RMW_IMPLEMENTATION", rmw))
-    if interface:
-        # The file reads the interface's name from the environment.
-        actions.append(SetEnvironmentVariable("GO2_INTERFACE", interface))
-        actions.append(
-            SetEnvironmentVariable(
-                "CYCLONEDDS_URI", f'file://{(CONFIG / "cyclonedds.xml").resolve()}'
-            )
-        )
-    else:
-        actions.append(
-            LogInfo(msg="network_interface is not given: CYCLONEDDS_URI is left as it is")
-        )
-    return actions
+    chosen = [SetEnvironmentVariable("RMW_IMPLEMENTATION", rmw)] if rmw else []
+    if not interface:
+        kept = "network_interface is not given: CYCLONEDDS_URI is left as it is"
+        return [*chosen, LogInfo(msg=kept)]
+    # The file reads the interface's name from the environment.
+    file = (CONFIG / "cyclonedds.xml").resolve()
+    return [
+        *chosen,
+        SetEnvironmentVariable("GO2_INTERFACE", interface),
+        SetEnvironmentVariable("CYCLONEDDS_URI", f"file://{file}"),
+    ]
 
 
-def bring_up(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+def bring_up(given):
     """Return the actions that the arguments ask for."""
-    given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
-    files: list[str] = []
+    files = []
     remaps = dict(OF_THE_ROBOT)
     if given["lidar"] != "none":
         files.append(f'go2_lidar_{given["lidar"]}.yaml')
@@ -169,16 +155,6 @@ def bring_up(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     ]
 
 
-def generate_launch_description() -> LaunchDescription:
+def generate_launch_description():
     """Declare the arguments and start the nodes."""
-    return LaunchDescription(
-        [
-            *(
-                DeclareLaunchArgument(
-                    name, default_value=default, description=text, choices=choices
-                )
-                for name, (default, text, choices) in ARGUMENTS.items()
-            ),
-            OpaqueFunction(function=bring_up),
-        ]
-    )
+    return description_of(ARGUMENTS, bring_up)

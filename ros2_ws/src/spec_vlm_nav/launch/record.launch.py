@@ -24,25 +24,23 @@ End it with Ctrl-C. Raw pictures fill a disk: 640x480 at 30 Hz is 28 MB a second
 from collections.abc import Mapping
 import math
 
-from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
-from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
-from launch.substitutions import LaunchConfiguration
+from launch.actions import ExecuteProcess
 from spec_vlm_nav.parameters.launch_arguments import amount
+from spec_vlm_nav.ros.launching import description_of
 
 ARGUMENTS = {
-    "namespace": ("", "Namespace of the nodes to record.", None),
-    "out": ("", "Folder to write, which must not exist; empty: rosbag2_ and the time.", None),
+    "namespace": ("", "Namespace of the nodes to record."),
+    "out": ("", "Folder to write, which must not exist; empty: rosbag2_ and the time."),
     "image_transport": ("compressed", "What the camera topic carries.", ["compressed", "raw"]),
     "image": (
         "",
         "Camera topic; empty: camera/image_raw/compressed, or camera/image_raw with raw.",
-        None,
     ),
-    "odom": ("odom", "Odometry topic.", None),
-    "cmd_vel": ("cmd_vel", "Topic of velocities.", None),
-    "storage": ("mcap", "File format: mcap (rosbag2_storage_mcap) or sqlite3.", None),
-    "max_size_mb": ("1000", "Begin a new file at this size, MB; 0: one file.", None),
-    "max_duration_s": ("600", "Begin a new file after this long, s; 0: one file.", None),
+    "odom": ("odom", "Odometry topic."),
+    "cmd_vel": ("cmd_vel", "Topic of velocities."),
+    "storage": ("mcap", "File format: mcap (rosbag2_storage_mcap) or sqlite3."),
+    "max_size_mb": ("1000", "Begin a new file at this size, MB; 0: one file."),
+    "max_duration_s": ("600", "Begin a new file after this long, s; 0: one file."),
     "use_sim_time": ("false", "Take times from /clock.", ["true", "false"]),
 }
 CAMERA = {"compressed": "camera/image_raw/compressed", "raw": "camera/image_raw"}
@@ -89,9 +87,8 @@ def record_command(given: Mapping[str, str]) -> list[str]:
     return [*command, *topics(given)]
 
 
-def record(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+def record(given):
     """Return the process that records."""
-    given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
     # Time after SIGINT to write buffered messages.
     process = ExecuteProcess(
         cmd=record_command(given), name="record", output="screen", sigterm_timeout="20"
@@ -99,16 +96,6 @@ def record(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     return [process]
 
 
-def generate_launch_description() -> LaunchDescription:
+def generate_launch_description():
     """Declare the arguments and start the recording."""
-    return LaunchDescription(
-        [
-            *(
-                DeclareLaunchArgument(
-                    name, default_value=default, description=text, choices=choices
-                )
-                for name, (default, text, choices) in ARGUMENTS.items()
-            ),
-            OpaqueFunction(function=record),
-        ]
-    )
+    return description_of(ARGUMENTS, record)

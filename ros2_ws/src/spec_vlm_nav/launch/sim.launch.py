@@ -24,19 +24,13 @@ ros2 topic pub -1 /instruction std_msgs/msg/String '{data: "find the silver bott
 from pathlib import Path
 import sys
 
-from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
-from launch.actions import (
-    DeclareLaunchArgument,
-    ExecuteProcess,
-    IncludeLaunchDescription,
-    OpaqueFunction,
-)
+from launch.actions import ExecuteProcess, IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import LaunchConfiguration
 from spec_vlm_nav.model.folders import find_model
 from spec_vlm_nav.parameters.files import said_in
 from spec_vlm_nav.parameters.launch_arguments import is_true, parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
+from spec_vlm_nav.ros.launching import description_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 HERE = Path(__file__).resolve().parent
@@ -93,9 +87,8 @@ OWN = ("sim_params_file", "start_verifier", "model", "exits")
 PASSED_ON = tuple(name for name in ARGUMENTS if name not in OWN)
 
 
-def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+def start_all(given):
     """Return the actions that the arguments ask for."""
-    given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
     yours, of_simulator = (parameter_files([given[f"{kind}params_file"]]) for kind in ("", "sim_"))
     namespace = given["namespace"].strip("/")
     said = said_in([*of_simulator, *yours], "vlm_nav_node", "verifier", namespace)
@@ -115,7 +108,7 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     }
     source = PythonLaunchDescriptionSource(str(HERE / "go2.launch.py"))
     # First: an argument that it refuses ends the launch, and what was starting would be left behind.
-    started: list[LaunchDescriptionEntity] = [
+    started = [
         IncludeLaunchDescription(source, launch_arguments={**passed_on, **robot}.items()),
         ExecuteProcess(cmd=[sys.executable, *simulator], name="navsim", output="screen"),
     ]
@@ -127,14 +120,6 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     return started
 
 
-def generate_launch_description() -> LaunchDescription:
+def generate_launch_description():
     """Declare the arguments and start everything."""
-    return LaunchDescription(
-        [
-            *(
-                DeclareLaunchArgument(name, default_value=default, description=description)
-                for name, (default, description) in ARGUMENTS.items()
-            ),
-            OpaqueFunction(function=start_all),
-        ]
-    )
+    return description_of(ARGUMENTS, start_all)

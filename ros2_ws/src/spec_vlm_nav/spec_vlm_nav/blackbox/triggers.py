@@ -22,8 +22,8 @@ reported.
 from __future__ import annotations
 
 from dataclasses import dataclass
-import json
 
+import msgspec
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.status import Status, WATCHDOG_STATES
@@ -46,40 +46,21 @@ class Trigger:
         return f"{self.word}: {self.detail}" if self.detail else self.word
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How an instruction ended: its text if known, an ErrorCode name, and a one-line message."""
+class Ended(msgspec.Struct, frozen=True):
+    """How an instruction ended: the name of an ErrorCode, its text if known, and a message."""
 
-    instruction: str
     code: str
-    message: str
-
-    @property
-    def failed(self) -> bool:
-        """Whether it neither succeeded nor was canceled."""
-        return self.code not in NOT_FAILED
+    instruction: str = ""
+    message: str = ""
 
 
 def ended_of(text: str) -> Ended:
     """Parse vlm_nav_node's report of the end of an instruction. Raises ValueError."""
     try:
-        said = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON ({one_line(str(error))})") from error
-    if not isinstance(said, dict) or not isinstance(said.get("code"), (str, int)):
-        raise ValueError("it has no code")
-    code = said["code"]
-    if not isinstance(code, str):
-        try:
-            code = ErrorCode(code).name
-        except ValueError:
-            code = f"CODE_{int(code)}"  # of a newer vlm_nav_node
-    instruction = said.get("instruction")
-    return Ended(
-        one_line(instruction) if isinstance(instruction, str) else "",
-        one_line(code) or "UNKNOWN",
-        one_line(str(said.get("message", ""))),
-    )
+        said = msgspec.json.decode(text, type=Ended)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"not an outcome ({one_line(str(error))})") from error
+    return Ended(*map(one_line, (said.code, said.instruction, said.message)))
 
 
 class TriggerWatch:
@@ -119,7 +100,7 @@ class TriggerWatch:
 
     def on_ended(self, ended: Ended, at: float) -> list[Trigger]:
         """Handle the end of an instruction."""
-        return [Trigger(at, f"FAILED_{ended.code}", ended.message)] if ended.failed else []
+        return [Trigger(at, f"FAILED_{ended.code}", ended.message)] if ended.code not in NOT_FAILED else []
 
     def tick(self, now: float) -> list[Trigger]:
         """Check whether motion_node has fallen silent."""

@@ -51,10 +51,6 @@ class BlackboxError(NavigationError):
     """The black box cannot be used as configured."""
 
 
-class RobotError(NavigationError):
-    """The robot's state cannot be received: its message types are not installed."""
-
-
 class MissionError(NavigationError):
     """A mission cannot be carried out as written; one line per problem."""
 

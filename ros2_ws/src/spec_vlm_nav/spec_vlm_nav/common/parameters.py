@@ -21,7 +21,7 @@ Values are checked without ROS. Each subpackage declares its table in its module
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 import enum
 import math
@@ -157,21 +157,22 @@ IMAGE_TRANSPORT = Parameter(
 RELIABILITY: tuple[str, ...] = ("best_effort", "reliable")
 
 
+def fixed(default: Any) -> Any:
+    """Return a field of a configuration that no parameter sets; see `config_of`."""
+    return field(default=default, metadata={"fixed": True})
+
+
 def config_of(
-    kind: type[Config],
-    values: Mapping[str, Value],
-    prefix: str = "",
-    constants: Collection[str] = (),
-    **made: Any,
+    kind: type[Config], values: Mapping[str, Value], prefix: str = "", **made: Any
 ) -> Config:
     """
     Build a configuration object from the parameters named prefix + field name.
 
-    constants: fields without a parameter; they keep their defaults.
-    made: values of fields that are computed by the caller.
+    made: values of fields that are computed by the caller. Fixed fields keep their defaults.
     Raises KeyError if any other field has no parameter, so that no setting is silently ignored.
     """
-    names = {one.name for one in fields(kind)} - {*constants, *made}  # type: ignore[arg-type]
+    free = (one.name for one in fields(kind) if "fixed" not in one.metadata)  # type: ignore[arg-type]
+    names = {*free} - made.keys()
     return kind(**{name: values[prefix + name] for name in names}, **made)
 
 

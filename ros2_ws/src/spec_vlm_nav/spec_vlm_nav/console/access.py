@@ -26,19 +26,18 @@ import enum
 import hashlib
 import hmac
 import ipaddress
-import json
 import os
 from pathlib import Path
 import secrets
-import stat
 from urllib.parse import urlsplit
 
+import msgspec
 from spec_vlm_nav.common.errors import ConsoleError
+from spec_vlm_nav.common.kept_file import read_small
 from specdec.whole_files import write_whole
 
 PREFIX = "snc_"
 NONE = "none"  # setting of tokens_file that admits every process on this machine
-LARGEST_FILE = 1_000_000
 
 
 class AccessRole(enum.Enum):
@@ -81,27 +80,18 @@ def read_tokens(file: Path) -> tuple[Token, ...] | None:
     Raises ConsoleError, also if other users may read the file.
     """
     try:
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            found = os.fstat(stream.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise ConsoleError(f"{file} must be a regular file")
-            if found.st_mode & 0o077:
-                raise ConsoleError(f"{file} may be read by others: chmod 600 {file}")
-            text = stream.read(LARGEST_FILE + 1)
-        if len(text) > LARGEST_FILE:
-            raise ConsoleError(f"{file} must be at most {LARGEST_FILE} bytes long")
-        rows = json.loads(text)
-        if not isinstance(rows, list):
-            raise ValueError
-        return tuple(
-            Token(str(r["name"])[:80], AccessRole(r["role"]), str(r["sha256"])) for r in rows
-        )
-    except FileNotFoundError:
-        return None
+        data = read_small(file)
+        if data is None:
+            return None
+        if file.stat().st_mode & 0o077:
+            raise ConsoleError(f"{file} may be read by others: chmod 600 {file}")
+        return msgspec.json.decode(data, type=tuple[Token, ...])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConsoleError(f"{file} holds no tokens: make new ones with --new-token") from error
     except OSError as error:
         raise ConsoleError(f"{file}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConsoleError(f"{file} holds no tokens: make new ones with --new-token") from error
+    except ValueError as error:  # not a regular file, or too large
+        raise ConsoleError(str(error)) from error
 
 
 class AccessTokens:
@@ -155,10 +145,10 @@ class AccessTokens:
 def add_token(file: Path, token: Token) -> None:
     """Add a token to a file; it replaces one with the same name. Raises ConsoleError."""
     kept = [each for each in read_tokens(file) or () if each.name != token.name]
-    rows = [{"name": t.name, "role": t.role.value, "sha256": t.sha256} for t in (*kept, token)]
+    rows = msgspec.json.format(msgspec.json.encode([*kept, token]), indent=1)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, (json.dumps(rows, indent=1) + "\n").encode(), private=True)
+        write_whole(file, rows + b"\n", private=True)
     except OSError as error:
         raise ConsoleError(f"{file}: {error.strerror or error}") from error
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from spec_vlm_nav.common.parameters import Parameter
 from spec_vlm_nav.deciding.parameters import VLM_NAV
-from spec_vlm_nav.motion.parameters.motion import MOTION
+from spec_vlm_nav.motion.parameters import MOTION
 
 _TABLES: dict[str, tuple[Parameter, ...]] = {"vlm_nav_node": tuple(VLM_NAV), "motion_node": MOTION}
 _LIVE = {node: {p.name: p for p in table if p.live} for node, table in _TABLES.items()}

@@ -28,11 +28,9 @@ class ConsoleRobot(Protocol):
     @property
     def is_heard(self) -> bool:
         """Return whether the robot has been heard lately."""
-        ...
 
     def poll(self, watched: bool) -> tuple[str, ...]:
         """Read inputs that wake no thread; returns the kinds of news ("frame" or nothing)."""
-        ...
 
     def frame(self) -> tuple[int, float, bytes] | None: ...
     def state(self) -> dict[str, Any]: ...
@@ -61,19 +59,15 @@ class Robots(Protocol):
 
     def names(self) -> list[str]:
         """Return the robots' namespaces, "" for the root; sorted."""
-        ...
 
     def all_names(self) -> list[str]:
         """Return the namespaces that may contain a robot, including silent ones."""
-        ...
 
     def get(self, name: str) -> ConsoleRobot | None:
         """Return the robot of a namespace, or None."""
-        ...
 
     def health(self) -> list[dict[str, Any]]:
         """Return the newest rows of /diagnostics."""
-        ...
 
 
 SHORT = (

@@ -53,20 +53,12 @@ from spec_vlm_nav.console.words import LARGEST_MESSAGE, understood
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 import uvicorn
 
 PAGE = Path(__file__).parent / "page"
-FILES = {
-    "": ("index.html", "text/html; charset=utf-8"),
-    "console.css": ("console.css", "text/css; charset=utf-8"),
-    "console.js": ("console.js", "text/javascript; charset=utf-8"),
-    "extras.js": ("extras.js", "text/javascript; charset=utf-8"),
-    "cards.js": ("cards.js", "text/javascript; charset=utf-8"),
-    "map.js": ("map.js", "text/javascript; charset=utf-8"),
-    "link.js": ("link.js", "text/javascript; charset=utf-8"),
-}
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
@@ -81,6 +73,15 @@ LOOK_S, START_S = 0.5, 30.0
 FRONT = ("-m", "spec_vlm_nav.ros.console.front_process")
 TRIES, TRY_BURST = 0.2, 5.0  # wrong tokens per second, all addresses together
 WRONG, FULL, FORBIDDEN = 4401, 4429, 4403
+
+
+class _PageFiles(StaticFiles):
+    """The page's own files."""
+
+    def file_response(self, *given: Any, **more: Any) -> Response:
+        response = super().file_response(*given, **more)
+        response.headers.update(HEADERS)
+        return response
 
 
 @dataclass(frozen=True)
@@ -269,20 +270,12 @@ class Web:
                     task.cancel()
 
         routes: list[Any] = [
-            Route(f"/{path}", self._file(name, kind)) for path, (name, kind) in FILES.items()
-        ]
-        routes += [
             Route("/healthz", self._health),
             Route("/file/{ticket}", self._file_of),
             WebSocketRoute("/socket", self._socket_of),
+            Mount("/", _PageFiles(directory=PAGE, html=True)),
         ]
         return Starlette(routes=routes, lifespan=life)
-
-    def _file(self, name: str, kind: str) -> Callable[[Request], Any]:
-        async def serve(request: Request) -> Response:
-            return FileResponse(PAGE / name, media_type=kind, headers=HEADERS)
-
-        return serve
 
     async def _health(self, request: Request) -> Response:
         told = {"pages": self._pages.count, "robots": self._pages.robots_heard}

@@ -45,13 +45,6 @@ from spec_vlm_nav.model.decider import (
 from spec_vlm_nav.model.folders import find_model
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 
-NAVIGATOR_CONSTANTS = (
-    "status_grace_s",
-    "status_timeout_s",
-    "first_retry_s",
-    "last_retry_s",
-    "internal_failure_limit",
-)
 VLM_NAV = (
     Parameter(
         "autostart",
@@ -167,19 +160,16 @@ VLM_NAV = (
     ),
     IMAGE_TRANSPORT,
     Parameter("image_reliability", "best_effort", "QoS of the image subscription.", choices=RELIABILITY),
-    Parameter(
-        "image_width",
-        0,
-        "Width of the picture for the model, pixels; 0: as its prompt says, otherwise unchanged.",
-        0,
-        4096,
-    ),
-    Parameter(
-        "image_height",
-        0,
-        "Height of the picture for the model, pixels; 0: as its prompt says, otherwise unchanged.",
-        0,
-        4096,
+    *(
+        Parameter(
+            f"image_{side}",
+            0,
+            f"{side.capitalize()} of the picture for the model, pixels; 0: as its prompt says, "
+            "otherwise unchanged.",
+            0,
+            4096,
+        )
+        for side in ("width", "height")
     ),
     live(
         "pixels",
@@ -338,7 +328,7 @@ def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
 
 def navigator_config(values: Mapping[str, Value]) -> NavigatorConfig:
     """Return the navigator's configuration."""
-    return config_of(NavigatorConfig, values, constants=NAVIGATOR_CONSTANTS, body=_body(values))
+    return config_of(NavigatorConfig, values, body=_body(values))
 
 
 def _body(values: Mapping[str, Value]) -> RobotBody | None:

@@ -13,7 +13,9 @@
 # limitations under the License.
 
 """
-Decides whether an instruction means stop, by a fixed list of phrases in about fifty languages.
+Decides whether an instruction means stop, by the phrases of about fifty languages.
+
+The phrases are in `stop_phrases.ini`.
 
 A false stop is cheap, a missed one is not. So nearly anything may follow a word such as "stop"
 ("stop the robot", "stop moving towards me"). Only a place or a condition after it ("stop at the
@@ -27,28 +29,16 @@ Every entry point for instructions calls `is_stop`: topics, actions, pages, miss
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import configparser
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 import re
 
-from spec_vlm_nav.language.stop_languages import EUROPEAN
-from spec_vlm_nav.language.stop_phrases import (
-    ADVERBS,
-    CLOSED_HEADS,
-    ENGLISH_HEADS,
-    FILLERS,
-    GERMAN_ARTICLES,
-    NEGATIONS,
-    NO_PLACES,
-    OPEN_HEADS,
-    OPENERS,
-    PLACES,
-    ROMANCE_ARTICLES,
-)
 from spec_vlm_nav.language.stop_readings import fold, LOOKED_AT, readings
-from spec_vlm_nav.language.stop_scripts import UNSPACED, WITH_BLANKS
 
+PHRASES = configparser.ConfigParser(interpolation=None, delimiters="=", comment_prefixes="#")
+PHRASES.read_string(Path(__file__).with_name("stop_phrases.ini").read_text(encoding="utf-8"))
 SYMBOLS = "🛑⛔✋🚫🤚🖐⏹⏸🙅"
 
 _POLITE = re.compile(r"\b(?:please|pls|plz|bitte|por favor|s['’ ]?il (?:te|vous) plait|stp|svp)\b")
@@ -63,6 +53,10 @@ _WORDS = re.compile(f"(?:{_LETTER})+")
 _AND_THEN = frozenset(
     ["and", "then", "und", "dann", "et", "puis", "y", "luego", "e", "poi", "и", "потом"]
 )
+_NEGATIONS = frozenset(["inte", "ikke", "niet"])  # after the verb: "stanna inte"
+# After these heads "a" and "an" are English articles ("stop a person"), unless a foreign one follows.
+_ENGLISH_HEADS = {"stop", "halt", "freeze", "abort", "cancel", "pause", "wait", "emergency"}
+_ENGLISH_HEADS |= {"dont", "don", "do", "full", "hold", "stand", "stay", "keep"}
 
 
 def is_stop(text: str) -> bool:
@@ -80,9 +74,14 @@ _IN_HEADS: set[str] = set()  # all words of heads
 Phrases = dict[str, list[tuple[str, ...]]]  # by their first word, longest first
 
 
-def _index(*tables: str) -> Phrases:
+def _told(key: str) -> list[str]:
+    """Return the phrases of this kind of every language written with blanks."""
+    return [each.get(key, "") for each in PHRASES.values() if "tails" not in each]
+
+
+def _index(kind: str) -> Phrases:
     found: Phrases = {}
-    for table in tables:
+    for table in _told(kind):
         for phrase in table.split("|"):
             words = tuple(_WORDS.findall(fold(phrase).replace("n't", "nt")))
             if words and words not in found.setdefault(words[0], []):
@@ -105,13 +104,16 @@ def _once(word: str) -> str:
     return once if once in _CRIES and word not in _IN_HEADS else word
 
 
-_languages = (*EUROPEAN.values(), *WITH_BLANKS.values())
-_OPEN = _index(OPEN_HEADS, *(each.heads for each in _languages))
-_CLOSED = _index(CLOSED_HEADS, *(each.closed for each in _languages))
-_OPENERS = _index(OPENERS, *(each.openers for each in _languages))
-_FILLERS = _index(FILLERS, *(each.fillers for each in _languages))
-_NO_PLACES = _index(NO_PLACES)
-_PLACES = PLACES | {word for each in _languages for word in _WORDS.findall(fold(each.places))}
+_OPEN, _CLOSED = _index("heads"), _index("closed")
+_OPENERS, _FILLERS = _index("openers"), _index("fillers")
+_NO_PLACES = _index("no_places")
+_PLACES = {word for places in _told("places") for word in _WORDS.findall(fold(places))}
+_ADVERBS = set(" ".join(_told("adverbs")).split())
+_FOREIGN_ARTICLES = {
+    "a": " ".join(PHRASES[each]["articles"] for each in ("French", "Spanish", "Italian")).split(),
+    "an": PHRASES["German"]["articles"].split(),
+    "no": [],
+}
 _CRIES.update(words[0] for each in _OPEN.values() for words in each if len(words) == 1)
 for _heads in (_OPEN, _CLOSED):
     _IN_HEADS.update(word for each in _heads.values() for words in each for word in words)
@@ -213,11 +215,11 @@ def _stops_here(words: tuple[str, ...], at: int) -> bool:
         return False
     head, at = words[at], at + count
     while at < len(words):
-        if words[at] in NEGATIONS:
+        if words[at] in _NEGATIONS:
             return False
         if _begins(words, at, _NO_PLACES):
             return True
-        if words[at] in ADVERBS:
+        if words[at] in _ADVERBS:
             at += 1
         elif count := _begins(words, at, _FILLERS):
             at += count
@@ -230,18 +232,15 @@ def _is_place(head: str, words: tuple[str, ...]) -> bool:
     """Return whether words after a head begin a place: "at the", "an der"; not "a person"."""
     if len(words) < 2 or words[0] not in _PLACES:
         return False
-    if head not in ENGLISH_HEADS:
-        return True
-    articles = {"a": ROMANCE_ARTICLES, "an": GERMAN_ARTICLES, "no": ()}
-    return words[1] in articles.get(words[0], (words[1],))
+    return head not in _ENGLISH_HEADS or words[1] in _FOREIGN_ARTICLES.get(words[0], words)
 
 
 # -- languages without blanks
 
 
-def _parts(tables: Iterator[str]) -> dict[str, list[str]]:
+def _parts(kind: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for table in tables:
+    for table in (each[kind] for each in PHRASES.values() if "tails" in each):
         for word in table.split("|"):
             plain = "".join(_WORDS.findall(fold(word)))
             if plain:
@@ -249,10 +248,7 @@ def _parts(tables: Iterator[str]) -> dict[str, list[str]]:
     return found
 
 
-_unspaced = UNSPACED.values()
-_HEAD_PARTS = _parts(each.heads for each in _unspaced)
-_OPENER_PARTS = _parts(each.openers for each in _unspaced)
-_TAIL_PARTS = _parts(each.tails for each in _unspaced)
+_HEAD_PARTS, _OPENER_PARTS, _TAIL_PARTS = _parts("heads"), _parts("openers"), _parts("tails")
 _SCRIPTS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )

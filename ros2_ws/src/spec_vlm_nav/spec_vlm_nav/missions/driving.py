@@ -48,7 +48,6 @@ class DrivingCourse(Protocol):
 
     def next(self, pose: Pose) -> Motion | None:
         """Return the next motion, or None at the end."""
-        ...
 
 
 class Turn:

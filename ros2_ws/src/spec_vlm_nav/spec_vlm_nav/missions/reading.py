@@ -48,7 +48,9 @@ DEEPEST = 5
 LEAST_TURN_DEG = 4.0  # a smaller turn counts as done at once (driving.TURNED_RAD)
 MOST_PROBLEMS = 20
 MISSION_KEYS = ("name", "steps", "start_when", "max_s", "max_m", "defaults")
-BOUND_KEYS = ("max_s", "max_m", "retries", "on_failure")
+BOUNDS = {"max_s": (0.1, 86_400), "max_m": (0.1, 10_000), "retries": (0, 20)}
+BOUND_KEYS = (*BOUNDS, "on_failure")
+FAILURES = tuple(each.value for each in OnFailure)
 KINDS = tuple(kind.value for kind in StepKind)
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 Node = yaml.Node
@@ -173,12 +175,12 @@ class _Reader:
         kind = kinds[0]
         if kind == "repeat":
             parts = self.mapping(node, ("repeat", "steps"))
-            times = int(self.number(parts["repeat"], "repeat", 1, MOST_STEPS, whole=True))
+            times = self.number(parts["repeat"], "repeat", 1, MOST_STEPS, whole=True)
             if "steps" not in parts:
                 self.bad(node, "repeat without steps", "repeat: N and steps: a list")
                 return
             before = len(self.problems)
-            for _ in range(max(1, times)):
+            for _ in range(int(times)):
                 yield from self._list(parts["steps"], defaults, depth + 1)
                 if len(self.problems) > before or self._steps > MOST_STEPS:
                     return  # report each problem once
@@ -236,17 +238,16 @@ class _Reader:
         return {} if node is None else self._bounds_of(self.mapping(node, BOUND_KEYS))
 
     def _bounds_of(self, parts: dict[str, Node]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if "max_s" in parts:
-            found["max_s"] = self.number(parts["max_s"], "max_s", 0.1, 86_400)
-        if "max_m" in parts:
-            found["max_m"] = self.number(parts["max_m"], "max_m", 0.1, 10_000)
-        if "retries" in parts:
-            found["retries"] = int(self.number(parts["retries"], "retries", 0, 20, whole=True))
-        if "on_failure" in parts:
-            node = parts["on_failure"]
-            word = self.one_of(node, "on_failure", [each.value for each in OnFailure])
-            found["on_failure"] = OnFailure(word or "stop")
+        found: dict[str, Any] = {
+            key: self.number(parts[key], key, *limits, whole=key == "retries")
+            for key, limits in BOUNDS.items()
+            if key in parts
+        }
+        if (node := parts.get("on_failure")) is not None:
+            if not isinstance(node, yaml.ScalarNode) or node.value not in FAILURES:
+                self.bad(node, f'on_failure: {getattr(node, "value", "?")}', ", ".join(FAILURES))
+            else:
+                found["on_failure"] = OnFailure(node.value)
         return found
 
     def _start(self, node: Node) -> Start:
@@ -301,13 +302,6 @@ class _Reader:
         if len(node.value) > longest:
             self.bad(node, f"{name} of {len(node.value)} characters", f"at most {longest}")
         return str(node.value).strip()
-
-    def one_of(self, node: Node, name: str, allowed: list[str]) -> str:
-        """Return one of the allowed words; "" if it is none of them."""
-        if not isinstance(node, yaml.ScalarNode) or node.value not in allowed:
-            self.bad(node, f'{name}: {getattr(node, "value", "?")}', ", ".join(allowed))
-            return ""
-        return str(node.value)
 
     def number(
         self, node: Node, name: str, low: float, high: float, whole: bool = False

@@ -90,7 +90,6 @@ class OnText(Protocol):
         text: all of the answer so far. jpeg: the frame. unverified: its end comes from the draft
         model alone.
         """
-        ...
 
 
 class Decider(Protocol):
@@ -109,23 +108,18 @@ class Decider(Protocol):
 
         on_link_change: called from the monitor's thread; it must not block.
         """
-        ...
 
     def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
         """Answer a job. Raises DecisionFailed."""
-        ...
 
     def verify(self, question: ModelQuestion, cancel: threading.Event) -> ModelAnswer:
         """Let the target answer a question that the draft model answered. Raises DecisionFailed."""
-        ...
 
     def check(self, settings: DecoderSettings) -> None:
         """Raise ParameterError with the reason if `use` cannot accept these settings now."""
-        ...
 
     def use(self, settings: DecoderSettings) -> None:
         """Apply changed settings (method, gamma, temperature, limits) from the next decision on."""
-        ...
 
     def swap_draft(self, folder: str) -> None:
         """
@@ -134,11 +128,9 @@ class Decider(Protocol):
         Blocks while loading; decisions continue meanwhile. Raises NavigationError or SpecdecError;
         the old model then stays.
         """
-        ...
 
     def link(self) -> LinkReport:
         """Return the link's state; UNKNOWN while closed."""
-        ...
 
     def so_far(self) -> Sequence[tuple[str, int]]:
         """
@@ -146,19 +138,15 @@ class Decider(Protocol):
 
         Computed on request; tokens whose origin is not known yet are left out.
         """
-        ...
 
     def course(self) -> RoundHistory:
         """Return a summary of the last rounds: the method's choice, the verifier's load."""
-        ...
 
     def figures(self) -> Mapping[str, object]:
         """Return counts since construction, for diagnostics."""
-        ...
 
     def close(self) -> None:
         """Release sockets and threads; the models stay in memory."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ import enum
 import math
 
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, wrap, ZERO
+from spec_vlm_nav.common.parameters import fixed
 
 NO_PROGRESS = "no progress: blocked by an obstacle?"
 
@@ -53,24 +54,24 @@ class ExecutorConfig:
     angular_speed: float = 0.8
     linear_tolerance: float = 0.02
     angular_tolerance: float = math.radians(1.5)
-    linear_gain: float = 4.0  # 1/s: commanded speed per remaining metre
-    angular_gain: float = 5.0
+    linear_gain: float = fixed(4.0)  # 1/s: commanded speed per remaining metre
+    angular_gain: float = fixed(5.0)
     slowest_linear: float = 0.06
     slowest_angular: float = 0.12
-    heading_gain: float = 1.5  # 1/s: keeps the heading on a straight motion
-    timeout_factor: float = 2.0  # times the duration of the motion at full speed
-    timeout_extra_s: float = 1.5
+    heading_gain: float = fixed(1.5)  # 1/s: keeps the heading on a straight motion
+    timeout_factor: float = fixed(2.0)  # times the duration of the motion at full speed
+    timeout_extra_s: float = fixed(1.5)
     blocked_after_s: float = 0.7  # without progress while commanded to move
     response_timeout_s: float = 0.0  # extra time before the first progress: the base's delay
-    blocked_linear: float = 0.01  # smallest progress that counts, m
-    blocked_angular: float = math.radians(1.0)
-    pushed_aside: float = 0.1  # m off the straight line: sliding along something
-    settle_timeout_s: float = 0.6
-    settle_window_s: float = 0.1
-    still_linear: float = 0.005  # most movement within the window that counts as standing still
-    still_angular: float = math.radians(0.5)
-    corrections: int = 2  # how often a motion that ended short is resumed
-    correct_from: float = 2.0  # shortfall that is corrected, in tolerances
+    blocked_linear: float = fixed(0.01)  # smallest progress that counts, m
+    blocked_angular: float = fixed(math.radians(1.0))
+    pushed_aside: float = fixed(0.1)  # m off the straight line: sliding along something
+    settle_timeout_s: float = fixed(0.6)
+    settle_window_s: float = fixed(0.1)
+    still_linear: float = fixed(0.005)  # most movement within the window that counts as standing still
+    still_angular: float = fixed(math.radians(0.5))
+    corrections: int = fixed(2)  # how often a motion that ended short is resumed
+    correct_from: float = fixed(2.0)  # shortfall that is corrected, in tolerances
 
 
 def _towards(remaining: float, gain: float, slowest: float, fastest: float) -> float:

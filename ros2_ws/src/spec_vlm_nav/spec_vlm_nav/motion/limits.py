@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import math
 
 from spec_vlm_nav.common.geometry import Velocity
+from spec_vlm_nav.common.parameters import fixed
 from spec_vlm_nav.motion.ahead.collision import AheadConfig
 from spec_vlm_nav.motion.rear import RearConfig
 from spec_vlm_nav.motion.response.comparing import ResponseConfig
@@ -44,8 +45,8 @@ class SafetyConfig(WatchdogConfig, AheadConfig, RearConfig, ResponseConfig):
     angular_acceleration: float = 3.0
     linear_deceleration: float = 2.0
     angular_deceleration: float = 6.0
-    max_distance: float = 1.0  # longest drive of one command
-    max_angle: float = math.radians(90)
+    max_distance: float = fixed(1.0)  # longest drive of one command
+    max_angle: float = fixed(math.radians(90))
     max_command_s: float = 8.0  # a command's deadline is never later than this
     max_frame_age_s: float = 20.0  # a command decided from an older frame never moves the robot
     geofence_m: float = 0.0

@@ -43,11 +43,9 @@ class VelocityOutput(Protocol):
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Send the velocity of one tick; rest: what odometry shows while no motion is commanded."""
-        ...
 
     def stop(self) -> bool:
         """Send a stop now; returns whether it was a zero velocity."""
-        ...
 
 
 @dataclass(frozen=True)

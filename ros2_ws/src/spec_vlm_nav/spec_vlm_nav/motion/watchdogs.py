@@ -29,6 +29,7 @@ from spec_vlm_nav.common.codes import LinkState, MotionState
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.common.nonces import NOTHING, SessionProof
+from spec_vlm_nav.common.parameters import fixed
 from spec_vlm_nav.motion.command import SILENT
 
 RATE_OVER = 50  # messages over which a rate is measured
@@ -45,8 +46,8 @@ class WatchdogConfig:
     """
 
     odom_timeout_s: float = 0.5
-    odom_jump_m: float = 0.5  # between two odometry messages
-    odom_jump_rad: float = 1.0
+    odom_jump_m: float = fixed(0.5)  # between two odometry messages
+    odom_jump_rad: float = fixed(1.0)
     odom_frame: str = ""  # expected frame_id of odometry; "": that of the first message
     base_frame: str = ""  # expected child_frame_id; "": that of the first message
     supervisor_timeout_s: float = 0.0

@@ -26,7 +26,7 @@ from spec_vlm_nav.common.parameters import markdown, Parameter
 from spec_vlm_nav.console.parameters import CONSOLE
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.missions.parameters import MISSION
-from spec_vlm_nav.motion.parameters.motion import MOTION
+from spec_vlm_nav.motion.parameters import MOTION
 from spec_vlm_nav.robot.parameters import GO2_STATE
 
 

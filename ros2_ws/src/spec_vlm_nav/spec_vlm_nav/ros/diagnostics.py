@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
+from spec_vlm_nav.ros.basics import steady_timer
 
 PERIOD_S = 1.0
 
@@ -55,7 +55,7 @@ class Diagnostics:
     def __init__(self, node: Node, rows: Callable[[], Sequence[DiagnosticRow]]) -> None:
         self._node, self._rows = node, rows
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        node.create_timer(PERIOD_S, self._publish, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        steady_timer(node, PERIOD_S, self._publish)
 
     def _publish(self) -> None:
         self._publisher.publish(diagnostic_array(self._node, self._rows()))

@@ -28,10 +28,10 @@ import time
 
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.parameters import Parameter, Value
+from spec_vlm_nav.ros.basics import qos, RELIABLE
 from spec_vlm_nav.ros.declare import unreadable
 from spec_vlm_nav_interfaces.msg import MotionStatus
 from spec_vlm_nav_interfaces.srv import LoosenLimits
@@ -47,8 +47,7 @@ class StandstillWatch:
 
     def __init__(self, node: Node) -> None:
         self._standing, self._heard_at = False, -1e9
-        qos = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-        node.create_subscription(MotionStatus, "motion_status", self._on_status, qos)
+        node.create_subscription(MotionStatus, "motion_status", self._on_status, RELIABLE)
 
     def _on_status(self, message: MotionStatus) -> None:
         self._standing, self._heard_at = message.standing, time.monotonic()
@@ -73,15 +72,7 @@ class LimitLoosening:
         """Serve `~/loosen_limits`; moves: returns why the robot may not be standing, or ""."""
         self._node, self._table, self._values = node, {p.name: p for p in table}, values
         self._moves, self._is_open = moves, False
-        self._said = node.create_publisher(
-            String,
-            CHANGES,
-            QoSProfile(
-                depth=20,
-                reliability=ReliabilityPolicy.RELIABLE,
-                durability=DurabilityPolicy.TRANSIENT_LOCAL,
-            ),
-        )
+        self._said = node.create_publisher(String, CHANGES, qos("reliable", 20, latched=True))
         node.create_service(LoosenLimits, "~/loosen_limits", self._on_request)
 
     def check(self, changes: Mapping[str, Value]) -> None:

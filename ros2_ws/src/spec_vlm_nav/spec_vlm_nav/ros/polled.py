@@ -26,8 +26,9 @@ from typing import Any
 
 from rclpy.callback_groups import CallbackGroup
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.ros.basics import qos
 
 
 class _Never(CallbackGroup):
@@ -47,12 +48,7 @@ class PolledTopic:
     """Keeps the newest messages of a topic until they are taken."""
 
     def __init__(
-        self,
-        node: Node,
-        kind: Any,
-        topic: str,
-        reliability: ReliabilityPolicy,
-        depth: int = 1,
+        self, node: Node, kind: Any, topic: str, reliability: Value = "reliable", depth: int = 1
     ) -> None:
         """depth: how many messages are kept for `take_all`."""
         self._node, self._kind, self._depth = node, kind, depth
@@ -61,7 +57,7 @@ class PolledTopic:
             kind,
             topic,
             lambda message: None,
-            QoSProfile(depth=depth, reliability=reliability),
+            qos(reliability, depth),
             callback_group=self._group,
             raw=True,
         )

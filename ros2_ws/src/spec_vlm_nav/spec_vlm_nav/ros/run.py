@@ -55,11 +55,9 @@ class Shell(Protocol):
     @property
     def node(self) -> Node:
         """Return the node to spin."""
-        ...
 
     def close(self) -> None:
         """Stop the robot and release everything; called on every way out."""
-        ...
 
 
 def destroy(node: Node) -> None:

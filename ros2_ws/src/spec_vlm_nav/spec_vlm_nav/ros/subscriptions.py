@@ -31,8 +31,8 @@ import time
 from typing import Any
 
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
+from spec_vlm_nav.ros.basics import qos
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks
@@ -91,19 +91,10 @@ def subscribe_stamped(
 
     tells = hasattr(Subscription, "CallbackType")
     callback = once if tells else lambda message: once(message, None)
-    kinds = [
-        QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE),
-        QoSProfile(depth=20, reliability=ReliabilityPolicy.BEST_EFFORT),
-    ]
+    kinds = [qos("reliable", 20), qos("best_effort", 20)]
     if latched:
-        kinds.append(
-            QoSProfile(
-                depth=20,
-                reliability=ReliabilityPolicy.RELIABLE,
-                durability=DurabilityPolicy.TRANSIENT_LOCAL,
-            )
-        )
-    for qos in kinds:
+        kinds.append(qos("reliable", 20, latched=True))
+    for kept in kinds:
         # No warning about incompatible QoS: one of the subscriptions is expected not to match.
         quiet = SubscriptionEventCallbacks(use_default_callbacks=False)
-        node.create_subscription(kind, topic, callback, qos, raw=raw, event_callbacks=quiet)
+        node.create_subscription(kind, topic, callback, kept, raw=raw, event_callbacks=quiet)

@@ -27,6 +27,7 @@ from typing import Protocol
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode, Verification
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
+from spec_vlm_nav.common.parameters import fixed
 from spec_vlm_nav.exploring.floor_reading import RobotBody
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
 from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
@@ -52,17 +53,17 @@ class NavigatorConfig:
     camera_timeout_s: float = 1.0
     decision_timeout_s: float = 20.0
     motion_deadline_s: float = 4.0
-    status_grace_s: float = 1.0  # after a motion's deadline, until motion_node counts as silent
+    status_grace_s: float = fixed(1.0)  # after a motion's deadline, until motion_node counts as silent
     # motion_node reports a motion 10 times a second: after this silence it counts as gone
-    status_timeout_s: float = 1.0
+    status_timeout_s: float = fixed(1.0)
     # a frame counts as taken after the motion if received at least this long after its end
     settle_s: float = 0.05
-    first_retry_s: float = 0.5
-    last_retry_s: float = 4.0
+    first_retry_s: float = fixed(0.5)
+    last_retry_s: float = fixed(4.0)
     patience_s: float = 30.0  # camera, odometry or verifier gone for this long: give up; 0: never
     on_link_loss: str = "stop"  # stop | hold | draft_only_slow
     parse_failure_limit: int = 3
-    internal_failure_limit: int = 3
+    internal_failure_limit: int = fixed(3)
     max_obstructions: int = 5  # without progress in between
     max_decisions: int = 300  # of an instruction; 0: no limit, as in the next two
     max_duration_s: float = 600.0
@@ -154,15 +155,12 @@ class NavigatorOutputs(Protocol):
 
     def send(self, request: MotionRequest) -> int:
         """Send a motion command; returns its sequence number."""
-        ...
 
     def begin(self, job: DecisionJob) -> None:
         """Hand a job to the worker."""
-        ...
 
     def cancel(self, keep_open: bool = False) -> None:
         """Cancel the job under way; keep_open: still verify the open unverified answer."""
-        ...
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
         """
@@ -170,16 +168,12 @@ class NavigatorOutputs(Protocol):
 
         Each is "" if it does not exist or is not known yet.
         """
-        ...
 
     def report(self, report: DecisionReport) -> None:
         """Publish the measurements of a decision."""
-        ...
 
     def concluded(self, result: NavigationResult) -> None:
         """Report that an instruction is over."""
-        ...
 
     def log(self, level: str, text: str) -> None:
         """Log a message for the operator; level: "info", "warn" or "error"."""
-        ...

@@ -61,14 +61,10 @@ class Unverified:
 
     def take(self, job: int) -> OpenDecision | None:
         """Return and close the open decision if it belongs to this job."""
-        if not self.is_of(job):
+        if self.decision is None or self.decision.job != job:
             return None
         decision, self.decision = self.decision, None
         return decision
-
-    def is_of(self, job: int) -> bool:
-        """Whether the open decision belongs to this job."""
-        return self.decision is not None and self.decision.job == job
 
     def close(self) -> None:
         """Discard the open decision: the target will not be asked."""

@@ -61,15 +61,12 @@ class Goals(Protocol):
 
     def send(self, motion: Motion, speed: float, allowance_s: float) -> str:
         """Send a goal; returns "" or why it cannot be sent. speed: m/s or rad/s, positive."""
-        ...
 
     def cancel(self) -> None:
         """Cancel the latest goal unless it is over; may be called again."""
-        ...
 
     def report(self) -> GoalReport:
         """Return the state of the latest goal."""
-        ...
 
 
 class Nav2Executor(Executor):

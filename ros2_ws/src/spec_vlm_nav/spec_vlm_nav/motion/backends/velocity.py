@@ -38,7 +38,6 @@ AVOID_SWITCH, AVOID_MOVE, AVOID_LISTEN = 1001, 1003, 1004
 STOP_REPEATS = 5  # a stop is sent this many times: a request may be lost
 
 FORWARD_MPS = (-2.5, 3.8)
-SIDEWAYS_MPS = (-1.0, 1.0)
 YAW_RPS = (-4.0, 4.0)
 
 
@@ -60,35 +59,31 @@ def _within(value: float, limits: tuple[float, float]) -> float:
     return round(max(limits[0], min(limits[1], value)), 6) + 0.0
 
 
-def _speeds(forward: float, sideways: float, yaw_rate: float) -> tuple[float, float, float]:
-    """Return the speeds clamped to the robot's limits; all zeros if one is NaN or infinite."""
-    if not all(math.isfinite(v) for v in (forward, sideways, yaw_rate)):
-        forward = sideways = yaw_rate = 0.0
-    return (
-        _within(forward, FORWARD_MPS),
-        _within(sideways, SIDEWAYS_MPS),
-        _within(yaw_rate, YAW_RPS),
-    )
+def _speeds(forward: float, yaw_rate: float) -> tuple[float, float]:
+    """Return the speeds clamped to the robot's limits; zeros if one is NaN or infinite."""
+    if not (math.isfinite(forward) and math.isfinite(yaw_rate)):
+        forward = yaw_rate = 0.0
+    return _within(forward, FORWARD_MPS), _within(yaw_rate, YAW_RPS)
 
 
 def _json(**parameter: float | bool) -> str:
     return json.dumps(parameter, separators=(",", ":"))
 
 
-def move(forward: float, sideways: float, yaw_rate: float) -> SportRequest:
+def move(forward: float, yaw_rate: float) -> SportRequest:
     """
-    Return a Move request clamped to the robot's limits, m/s and rad/s.
+    Return a Move request clamped to the robot's limits, m/s and rad/s; it never goes sideways.
 
     It is Move(0, 0, 0) if a speed is NaN or infinite.
     """
-    x, y, z = _speeds(forward, sideways, yaw_rate)
-    return SportRequest(MOVE, _json(x=x, y=y, z=z))
+    x, z = _speeds(forward, yaw_rate)
+    return SportRequest(MOVE, _json(x=x, y=0.0, z=z))
 
 
-def avoiding_move(forward: float, sideways: float, yaw_rate: float) -> SportRequest:
+def avoiding_move(forward: float, yaw_rate: float) -> SportRequest:
     """Return a move request for the service obstacles_avoid; mode 0: velocities."""
-    x, y, yaw = _speeds(forward, sideways, yaw_rate)
-    return SportRequest(AVOID_MOVE, _json(x=x, y=y, yaw=yaw, mode=0), OBSTACLES_AVOID)
+    x, yaw = _speeds(forward, yaw_rate)
+    return SportRequest(AVOID_MOVE, _json(x=x, y=0.0, yaw=yaw, mode=0), OBSTACLES_AVOID)
 
 
 def avoidance(enable: bool) -> SportRequest:
@@ -101,7 +96,7 @@ def listen_to_us(on: bool) -> SportRequest:
     return SportRequest(AVOID_LISTEN, _json(is_remote_commands_from_api=on), OBSTACLES_AVOID)
 
 
-STOP = (move(0.0, 0.0, 0.0), SportRequest(STOP_MOVE))
+STOP = (move(0.0, 0.0), SportRequest(STOP_MOVE))
 
 
 class Go2Sport:
@@ -144,7 +139,7 @@ class Go2Sport:
         return ()
 
     def _moves(self, velocity: Velocity) -> tuple[SportRequest, ...]:
-        return (move(velocity.linear, 0.0, velocity.angular),)
+        return (move(velocity.linear, velocity.angular),)
 
     def _stops(self) -> tuple[SportRequest, ...]:
         return STOP
@@ -176,7 +171,7 @@ class Go2Avoiding(Go2Sport):
         return (listen_to_us(False),) if was_heard else ()
 
     def _moves(self, velocity: Velocity) -> tuple[SportRequest, ...]:
-        moves = (avoiding_move(velocity.linear, 0.0, velocity.angular),)
+        moves = (avoiding_move(velocity.linear, velocity.angular),)
         if self._is_heard:
             return moves
         self._is_heard = True
@@ -184,4 +179,4 @@ class Go2Avoiding(Go2Sport):
         return (avoidance(True), listen_to_us(True), *moves)
 
     def _stops(self) -> tuple[SportRequest, ...]:
-        return (avoiding_move(0.0, 0.0, 0.0), *STOP)
+        return (avoiding_move(0.0, 0.0), *STOP)

@@ -27,6 +27,7 @@ import time
 from typing import Any
 import uuid
 
+from action_msgs.srv import CancelGoal
 from rclpy.action import ActionClient
 from rclpy.node import Node
 from rclpy.task import Future
@@ -61,8 +62,6 @@ class _Goal:
     """One goal from sending to its end; sends its own cancel requests."""
 
     def __init__(self, client: ActionClient, canceler: Any, goal: Any, allowance_s: float) -> None:
-        from action_msgs.srv import CancelGoal
-
         self.report = GoalReport(GoalState.SENT)
         self._canceler, self._cancel_wanted, self._asked_at = canceler, False, 0.0
         self._over_by = time.monotonic() + allowance_s + LINGERS_S
@@ -124,8 +123,6 @@ class Nav2Goals:
                 "motion_backend nav2 needs the ROS package nav2_msgs: sudo apt-get install "
                 f"ros-$ROS_DISTRO-nav2-msgs, and source the installation ({error})"
             ) from error
-        from action_msgs.srv import CancelGoal
-
         self._kinds = {DRIVE: DriveOnHeading, SPIN: Spin}
         self._clients: dict[str, Any] = {
             name: ActionClient(node, kind, name) for name, kind in self._kinds.items()

@@ -23,12 +23,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 import importlib.util
 import time
-from typing import Any, Protocol
 
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.duration import Duration
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.errors import BackendError
 from spec_vlm_nav.common.geometry import Velocity, ZERO
 from spec_vlm_nav.common.parameters import Value
@@ -36,35 +34,35 @@ from spec_vlm_nav.motion.backends.nav2 import Nav2Executor
 from spec_vlm_nav.motion.backends.velocity import Go2Avoiding, Go2Sport, SportRequest
 from spec_vlm_nav.motion.executor import Executor, MotionExecutor
 from spec_vlm_nav.motion.loop import VelocityOutput
-from spec_vlm_nav.motion.parameters.motion import stop_config
+from spec_vlm_nav.motion.parameters import stop_config
 from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.ros.backends.nav2_actions import Nav2Goals
+from spec_vlm_nav.ros.basics import qos, unitree_types
 
 DRAIN = Duration(seconds=0.2)
-QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 # A stop is two requests: with a depth of 1 the second could displace the first.
-SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+SPORT_QOS = qos("reliable", 10)
 
 
-class Output(VelocityOutput, Protocol):
+class Output(VelocityOutput):
     """Receives velocities, and hands the robot over to other programs."""
 
     def release(self) -> None:
-        """Release the standing robot to other programs; called last."""
-        ...
+        """Release the standing robot to other programs; called last. A silent publisher holds none."""
 
     def drain(self) -> bool:
         """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
-        ...
+        return True
 
 
-class TwistOutput:
+class TwistOutput(Output):
     """Publishes velocities as Twist or TwistStamped on `cmd_vel`: any robot."""
 
     def __init__(self, node: Node, stamped: bool, frame: str, stops: StopConfig) -> None:
         self._node, self._stamped, self._frame = node, stamped, frame
         self._stops = TwistStops(stops)
-        self._publisher = node.create_publisher(TwistStamped if stamped else Twist, "cmd_vel", QOS)
+        kind = TwistStamped if stamped else Twist
+        self._publisher = node.create_publisher(kind, "cmd_vel", qos("reliable", 1))
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
         """Publish one velocity; nothing once the robot stands after a stop."""
@@ -88,15 +86,12 @@ class TwistOutput:
         self._publish(said)
         return said == ZERO
 
-    def release(self) -> None:
-        """Do nothing: a silent publisher holds no robot."""
-
     def drain(self) -> bool:
         """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return bool(self._publisher.wait_for_all_acked(DRAIN))
 
 
-class SportOutput:
+class SportOutput(Output):
     """
     Publishes unitree_api/Request on `api/<service>/request`.
 
@@ -104,20 +99,12 @@ class SportOutput:
     """
 
     def __init__(self, node: Node, encoder: Go2Sport) -> None:
-        try:
-            from unitree_api.msg import Request
-        except ImportError as error:
-            raise BackendError(
-                "motion_backend go2_sport needs the ROS package unitree_api: build it with colcon "
-                "from github.com/unitreerobotics/unitree_ros2 "
-                "(cyclonedds_ws/src/unitree/unitree_api) and source its "
-                f"install/setup.bash, or use motion_backend twist with a driver ({error})"
-            ) from error
-        self._message: Any = Request
+        user, instead = "motion_backend go2_sport", ", or use motion_backend twist with a driver"
+        (self._message,) = unitree_types("unitree_api", ("Request",), user, instead)
         self._encoder = encoder
         self._has_begun = False
         self._publishers = {
-            service: node.create_publisher(Request, f"api/{service}/request", SPORT_QOS)
+            service: node.create_publisher(self._message, f"api/{service}/request", SPORT_QOS)
             for service in encoder.services
         }
 
@@ -157,7 +144,7 @@ class SportOutput:
             self._publishers[request.service].publish(message)
 
 
-class Nav2Output:
+class Nav2Output(Output):
     """
     Sends no velocities while Nav2 drives.
 
@@ -181,15 +168,12 @@ class Nav2Output:
         self._goals.cancel()
         return self._zero.stop()
 
-    def release(self) -> None:
-        """Do nothing: a canceled goal holds no robot."""
-
     def drain(self) -> bool:
         """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return self._zero.drain()
 
 
-class DryOutput:
+class DryOutput(Output):
     """Sends nothing, not even stops: with dry_run another program may control the robot."""
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
@@ -197,13 +181,6 @@ class DryOutput:
 
     def stop(self) -> bool:
         """Send nothing; counts as a zero velocity."""
-        return True
-
-    def release(self) -> None:
-        """Do nothing: no robot was held."""
-
-    def drain(self) -> bool:
-        """Wait for nothing."""
         return True
 
 

@@ -31,8 +31,8 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image, LaserScan
+from spec_vlm_nav.ros.basics import qos
 from spec_vlm_nav.ros.subscriptions import subscribe
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,
@@ -43,8 +43,7 @@ from spec_vlm_nav_interfaces.msg import (
 )
 from std_msgs.msg import Bool, Empty, String
 
-BEST_EFFORT, RELIABLE = ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE
-BOTH = None
+BEST_EFFORT, RELIABLE, BOTH = "best_effort", "reliable", "both"
 SPORT = "api/sport/request"
 
 
@@ -62,7 +61,7 @@ class RecordedTopic:
 
     name: str
     kind: type
-    reliability: ReliabilityPolicy | None = BEST_EFFORT
+    reliability: str = BEST_EFFORT
     picture: bool = False
     lasting: bool = False
     depth: int = 50
@@ -110,11 +109,11 @@ def heard_topics(transport: str, stamped: bool, collision: str) -> list[Recorded
 
 def subscribe_raw(node: Node, heard: RecordedTopic, take: Callable[[bytes], None]) -> None:
     """Subscribe and pass every message's bytes to `take`."""
-    if heard.reliability is None:
+    if heard.reliability == BOTH:
         subscribe(node, heard.kind, heard.name, take, raw=True, latched=heard.kind is Bool)
     else:
-        qos = QoSProfile(depth=heard.depth, reliability=heard.reliability)
-        node.create_subscription(heard.kind, heard.name, take, qos, raw=True)
+        quality = qos(heard.reliability, heard.depth)
+        node.create_subscription(heard.kind, heard.name, take, quality, raw=True)
 
 
 def type_name(kind: type) -> str:

@@ -30,18 +30,17 @@ from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.action import ActionClient
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.live import LIVE, live_rows
 from spec_vlm_nav.console.robots import Answer
 from spec_vlm_nav.motion.presence import OPERATOR
+from spec_vlm_nav.ros.basics import RELIABLE
 from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty, String
 
-RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 SPLIT = "heldout"  # split of the simulator's rooms
 
 

@@ -21,12 +21,11 @@ from typing import Any
 
 import rclpy
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from spec_vlm_nav.console.front import run_front
+from spec_vlm_nav.ros.basics import RELIABLE
 from std_msgs.msg import Bool, Empty
 
-RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 MESSAGES: dict[str, Any] = {"stop": Empty(), "estop": Bool(data=True)}
 
 

@@ -31,7 +31,6 @@ from typing import Any
 
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.images import from_raw, to_jpeg
 from spec_vlm_nav.common.codes import MotionState
@@ -39,7 +38,8 @@ from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.board import Board, Trail
 from spec_vlm_nav.console.decisions import AnswerView, decided_by, decision_record
-from spec_vlm_nav.ros.console.command_publisher import CommandPublisher, RELIABLE
+from spec_vlm_nav.ros.basics import qos, RELIABLE
+from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
 from spec_vlm_nav.ros.console.robot_subscriptions import (
     CameraSubscriptions,
     RobotSubscriptions,
@@ -94,7 +94,6 @@ class RosRobot(CommandPublisher):
     def _make_ears(self, at: str, values: dict[str, Value]) -> None:
         """Subscribe: urgent topics wake the executor, the others are read by `poll`."""
         node = self._node
-        kept = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
         def on_topic(kind: Any, topic: str, on_message: Callable[[Any], None], qos: Any) -> None:
             node.create_subscription(kind, topic, on_message, qos, callback_group=self._group)
@@ -104,21 +103,18 @@ class RosRobot(CommandPublisher):
         on_topic(DecisionMetrics, f"{at}vlm_nav_node/metrics", self._on_metrics, RELIABLE)
         on_topic(String, f"{at}vlm_nav_node/outcome", self._on_outcome, RELIABLE)
         on_topic(String, f"{at}instruction", self._on_instruction, RELIABLE)
-        on_topic(String, f"{at}mission_node/mission", self._on_mission, kept)
+        on_topic(String, f"{at}mission_node/mission", self._on_mission, qos("reliable", 1, latched=True))
         odom, image = _of_robot(node, "odom", at), _of_robot(node, "image", at)
-        self._odometry = PolledTopic(
-            node, Odometry, odom, _reliability(values, "odom_reliability")
-        )
-        reliable = ReliabilityPolicy.RELIABLE
-        self._lives = PolledTopic(node, Supervision, f"{at}supervision", reliable)
-        sent = _reliability(values, "image_reliability")
+        self._odometry = PolledTopic(node, Odometry, odom, values["odom_reliability"])
+        self._lives = PolledTopic(node, Supervision, f"{at}supervision")
+        sent = values["image_reliability"]
         encode = None
         self._pictures: PolledTopic | None = None
         if values["image_transport"] == "compressed":
             # Even without a page: a decision's card shows the picture it was made from.
             self._pictures = PolledTopic(node, CompressedImage, image, sent, FRAMES)
         else:
-            encode = (image, self._on_raw_image, QoSProfile(depth=1, reliability=sent))
+            encode = (image, self._on_raw_image, qos(sent, 1))
         self._make_sights = lambda: CameraSubscriptions(
             node, at, (self._on_tokens, self._on_reasoning), encode, self._group
         )
@@ -343,10 +339,6 @@ class RosRobot(CommandPublisher):
             self._trail, self._instruction = Trail(0.05, 4000), ""
             self._places.clear()
             self._senses.obstacles.clear()
-
-
-def _reliability(values: dict[str, Value], name: str) -> ReliabilityPolicy:
-    return ReliabilityPolicy[str(values[name]).upper()]
 
 
 def _age(at: float) -> float:

@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image, LaserScan
 from spec_vlm_nav.camera.images import decode, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
-from spec_vlm_nav.ros.console.command_publisher import RELIABLE
+from spec_vlm_nav.ros.basics import RELIABLE
 from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
 from spec_vlm_nav_interfaces.msg import RobotState
@@ -78,8 +78,7 @@ class RobotSubscriptions:
         self._robot: tuple[float, RobotState] | None = None
         self._scan: tuple[float, LaserScan] | None = None
         self.obstacles: deque[tuple[float, float]] = deque(maxlen=OBSTACLES)
-        reliable = ReliabilityPolicy.RELIABLE
-        self._states = PolledTopic(node, RobotState, f"{at}robot_state", reliable)
+        self._states = PolledTopic(node, RobotState, f"{at}robot_state")
         self._now = lambda: node.get_clock().now().nanoseconds * 1e-9
 
     def look(self, scan: LaserScan | None) -> None:
@@ -142,7 +141,7 @@ class CameraSubscriptions:
         encode: topic of raw images, callback that encodes them, and QoS; None: images are JPEG.
         """
         self._node = node
-        self.scan = PolledTopic(node, LaserScan, f"{at}scan", ReliabilityPolicy.BEST_EFFORT)
+        self.scan = PolledTopic(node, LaserScan, f"{at}scan", "best_effort")
         tokens, sentences = words
         self._woken: list[Any] = [
             node.create_subscription(

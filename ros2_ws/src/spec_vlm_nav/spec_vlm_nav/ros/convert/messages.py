@@ -35,6 +35,13 @@ from spec_vlm_nav.motion.watchdogs import Supervision as SignOfLife
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
 
 NO_SENSOR = -1.0  # value of DecisionMetrics.joules without an energy sensor
+# Fields of DecisionMetrics that are named as in the record they are copied from.
+_OF_REPORT = (
+    "instruction", "sequence", "instruction_text", "reasoning", "model_action", "action", "rule",
+    "prefetched", "error", "decision_ms", "camera_to_action_ms",
+)  # fmt: skip
+_OF_ANSWER = ("text", "prefill_ms", "cloud_prefill_ms", "ttft_ms", "total_ms", "prompt_bytes")
+_OF_ROUNDS = ("drafted", "accepted", "uplink_bytes", "downlink_bytes", "draft_ms", "wait_ms", "verify_ms")
 
 
 def frame_of(message: CompressedImage | Image, received: float) -> Frame:
@@ -167,13 +174,11 @@ def status_message(status: Status, stamp: Time, since: Time) -> MotionStatus:
     message = MotionStatus(
         session=status.session, sequence=status.sequence, state=status.state.value
     )
-    message.header.stamp = stamp
-    message.since, message.reason = since, status.reason
+    message.header.stamp, message.since = stamp, since
     message.done_distance_m, message.done_angle_rad = status.done.distance_m, status.done.angle_rad
     message.left_distance_m, message.left_angle_rad = status.left.distance_m, status.left.angle_rad
-    message.unverified = status.unverified
-    message.standing, message.estopped = status.standing, status.estopped
-    message.held_by, message.rear_free_m = status.held_by, status.rear_free_m
+    for name in ("reason", "unverified", "standing", "estopped", "held_by", "rear_free_m"):
+        setattr(message, name, getattr(status, name))
     return message
 
 
@@ -182,36 +187,20 @@ def metrics_message(
 ) -> DecisionMetrics:
     """Return the measurements of a decision as a message."""
     answer = report.answer
-    message = DecisionMetrics(
-        session=session, instruction=report.instruction, sequence=report.sequence
-    )
+    message = DecisionMetrics(session=session, method=method, gamma=gamma)
     message.header.stamp = stamp
     if report.frame is not None:
         message.frame_stamp = Time(sec=report.frame.stamp[0], nanosec=report.frame.stamp[1])
-    message.instruction_text = report.instruction_text
-    message.method = method
-    message.gamma = gamma
-    message.text, message.reasoning = answer.text, report.reasoning
-    message.model_action = report.model_action
-    message.action = report.action
-    message.rule = report.rule
-    message.source = SOURCES[report.source]
-    message.verification, message.prefetched = report.verification.value, report.prefetched
-    message.error_code, message.error = report.code.value, report.error
-    message.decision_ms = report.decision_ms
-    message.camera_to_action_ms = report.camera_to_action_ms
-    message.prefill_ms, message.cloud_prefill_ms = answer.prefill_ms, answer.cloud_prefill_ms
-    message.ttft_ms, message.total_ms = answer.ttft_ms, answer.total_ms
+    for name in _OF_REPORT:
+        setattr(message, name, getattr(report, name))
+    for name in _OF_ANSWER:
+        setattr(message, name, getattr(answer, name))
+    for name in _OF_ROUNDS:
+        setattr(message, name, [getattr(one, name) for one in answer.rounds])
+    message.source, message.verification = SOURCES[report.source], report.verification.value
+    message.error_code = report.code.value
     message.joules = NO_SENSOR if answer.joules is None else answer.joules
     message.tokens, message.rounds = len(answer.token_ids), len(answer.rounds)
-    message.drafted = [r.drafted for r in answer.rounds]
-    message.accepted = [r.accepted for r in answer.rounds]
-    message.uplink_bytes = [r.uplink_bytes for r in answer.rounds]
-    message.downlink_bytes = [r.downlink_bytes for r in answer.rounds]
-    message.draft_ms = [r.draft_ms for r in answer.rounds]
-    message.wait_ms = [r.wait_ms for r in answer.rounds]
-    message.verify_ms = [r.verify_ms for r in answer.rounds]
-    message.prompt_bytes = answer.prompt_bytes
     message.prompt_ids, message.token_ids = list(answer.prompt_ids), list(answer.token_ids)
     message.token_texts, message.token_origins = list(answer.pieces), list(answer.origins)
     message.span_lane = [s.lane for s in answer.timeline]

@@ -26,9 +26,7 @@ from collections.abc import Callable
 import math
 import time
 
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.common.codes import MotionState
@@ -46,13 +44,13 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     SUPERVISOR,
 )
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
-from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.worker import DecisionWorker, Event
 from spec_vlm_nav.motion.command import CommandKind, OPERATOR_STOP
+from spec_vlm_nav.ros.basics import qos, RELIABLE, steady_timer
 from spec_vlm_nav.ros.convert.messages import frame_of, status_of
-from spec_vlm_nav.ros.deciding.publishers import Publishers, RELIABLE
+from spec_vlm_nav.ros.deciding.publishers import Publishers
 from spec_vlm_nav_interfaces.msg import MotionStatus
 
 TICK_S = 0.05
@@ -90,6 +88,7 @@ class ActiveNavigator:
         self.diagnostics = DecidingDiagnostics()
         self.on_tick: Callable[[], None] = lambda: None
         self.on_result: Callable[[NavigationResult], None] = lambda result: None
+        self.send, self.spoke, self.log = publishers.send, publishers.spoke, publishers.log
         self.navigator = Navigator(self, config, ExplorationPolicy(exploration))
         self._standing: list[tuple[int, float, Future[bool]]] = []
         self._is_answered = False  # motion_node was heard since the activation
@@ -100,19 +99,14 @@ class ActiveNavigator:
         self._events: deque[Event] = deque()
         self._wake = node.create_guard_condition(self._take_events)
         self.worker = DecisionWorker(decider, self._post)
-        camera = QoSProfile(
-            depth=1, reliability=ReliabilityPolicy[str(values["image_reliability"]).upper()]
-        )
+        self.begin, self.cancel = self.worker.begin, self.worker.cancel
+        camera = qos(values["image_reliability"], 1)
         kind = CompressedImage if values["image_transport"] == "compressed" else Image
         self._subscriptions = (
             node.create_subscription(MotionStatus, "motion_status", self._on_status, RELIABLE),
             node.create_subscription(kind, "image", self._on_image, camera),
         )
-        # Steady clock: a paused simulation or a jump of the robot's clock must not stop the
-        # watchdogs.
-        self._timer = node.create_timer(
-            TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
+        self._timer = steady_timer(node, TICK_S, self._tick)
 
     def _begin_session(self) -> None:
         """Begin a new session: for motion_node it ends everything of the old one."""
@@ -276,22 +270,6 @@ class ActiveNavigator:
 
     # -- outputs of the navigator
 
-    def send(self, request: MotionRequest) -> int:
-        """Send a motion command; returns its sequence number."""
-        return self._publishers.send(request)
-
-    def begin(self, job: DecisionJob) -> None:
-        """Hand a job to the worker."""
-        self.worker.begin(job)
-
-    def cancel(self, keep_open: bool = False) -> None:
-        """Cancel the job under way; see NavigatorOutputs.cancel."""
-        self.worker.cancel(keep_open)
-
-    def spoke(self, text: str, action: str, unverified: bool) -> None:
-        """Publish reasoning and action."""
-        self._publishers.spoke(text, action, unverified)
-
     def report(self, report: DecisionReport) -> None:
         """Publish the measurements of a decision."""
         self.diagnostics.count(report)
@@ -302,10 +280,6 @@ class ActiveNavigator:
         self.diagnostics.last_outcome = f"{result.code.name} {result.message}".strip()
         self._publishers.concluded(result)
         self.on_result(result)
-
-    def log(self, level: str, text: str) -> None:
-        """Log a message for the operator."""
-        self._publishers.log(level, text)
 
     # -- shutdown
 

@@ -22,16 +22,14 @@ import time
 from typing import Any
 
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.codes import UNVERIFIED
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest, NavigationResult
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
+from spec_vlm_nav.ros.basics import RELIABLE
 from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, supervision_message
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
 from std_msgs.msg import String
-
-RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 
 
 class Publishers:

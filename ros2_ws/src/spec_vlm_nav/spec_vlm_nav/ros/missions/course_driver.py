@@ -24,13 +24,12 @@ from __future__ import annotations
 from collections.abc import Callable
 import time
 
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, SOURCES
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.missions.driving import Driver, DrivingCourse
+from spec_vlm_nav.ros.basics import RELIABLE, steady_timer
 from spec_vlm_nav.ros.convert.messages import duration_of
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
@@ -46,15 +45,14 @@ class CourseDriver:
 
     def __init__(self, node: Node, pose: Callable[[], Pose | None]) -> None:
         self._node, self._pose = node, pose
-        reliable = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-        self._commands = node.create_publisher(MotionCommand, "motion_command", reliable)
-        self._life = node.create_publisher(Supervision, "supervision", reliable)
-        node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
+        self._commands = node.create_publisher(MotionCommand, "motion_command", RELIABLE)
+        self._life = node.create_publisher(Supervision, "supervision", RELIABLE)
+        node.create_subscription(Supervision, "supervision", self._on_supervision, RELIABLE)
         self._driver: Driver | None = None
         self._session, self._ticks = CommandSession(), 0
         self._own: set[int] = set()
         self._heard: tuple[float, Supervision] | None = None  # last heartbeat of vlm_nav_node
-        node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        steady_timer(node, TICK_S, self._tick)
 
     def decider_silent_s(self, now: float) -> float:
         """Return how long vlm_nav_node has been silent, s."""

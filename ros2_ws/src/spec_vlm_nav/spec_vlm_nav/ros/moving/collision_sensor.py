@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image, LaserScan, PointCloud2
 from spec_vlm_nav.common.newest import NewestWorker
@@ -37,6 +36,7 @@ from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
 from spec_vlm_nav.motion.ahead.depth import clearance_of_depth, DepthImage
 from spec_vlm_nav.motion.ahead.scan import clearance_of_scan, Scan
+from spec_vlm_nav.ros.basics import qos
 
 _KINDS: dict[str, type] = {"scan": LaserScan, "depth": Image, "cloud": PointCloud2}
 
@@ -122,7 +122,7 @@ class CollisionSensor:
             _KINDS[source],
             source,
             lambda data: worker.put(data, time.monotonic()),
-            QoSProfile(depth=1, reliability=ReliabilityPolicy[reliability.upper()]),
+            qos(reliability, 1),
             raw=True,
         )
 

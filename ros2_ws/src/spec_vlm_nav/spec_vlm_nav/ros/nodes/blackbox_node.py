@@ -29,7 +29,6 @@ from pathlib import Path
 import time
 from typing import Any, NoReturn
 
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
@@ -44,6 +43,7 @@ from spec_vlm_nav.camera.images import from_raw, RawImage, to_jpeg
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import BlackboxError
 from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.ros.basics import steady_timer, TextThrottle
 from spec_vlm_nav.ros.blackbox.facts import NodeParameters, versions
 from spec_vlm_nav.ros.blackbox.topics import (
     heard_topics,
@@ -60,7 +60,6 @@ from std_msgs.msg import Bool, String
 from std_srvs.srv import Trigger as TriggerService
 
 TICK_S = 0.1
-COMPLAIN_S = 10.0
 ASK_S = 5.0  # interval of asking nodes for unknown parameters
 DEPTH_S = 1.0  # interval of kept depth images: they cannot be compressed much
 CLOSE_S = 4.0  # ros2 launch kills after 5 s
@@ -71,6 +70,7 @@ class BlackboxNode:
 
     def __init__(self) -> None:
         self.node = node = Node("blackbox_node")
+        self._warn = TextThrottle(node.get_logger().warning)
         self._values = values = declare(node, BLACKBOX, check=check_blackbox)
         heard = heard_topics(
             str(values["image_transport"]),
@@ -93,14 +93,13 @@ class BlackboxNode:
         self._parameters, self._versions = NodeParameters(node), versions()
         self._written: deque[Written] = deque()
         self._failed, self._trouble = 0, ""
-        self._said: dict[str, float] = {}
         self._asked_at = -ASK_S
         self._depth_at = -DEPTH_S
         for one in heard:
             subscribe_raw(node, one, self._taker(one, names[one.name]))
         follow_changes(node, BLACKBOX, values, self._apply, check=check_blackbox)
         node.create_service(TriggerService, "~/write", self._on_write_request)
-        node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        steady_timer(node, TICK_S, self._tick)
         Diagnostics(node, self._diagnostic_rows)
         node.get_logger().info(f"blackbox_node ready: files go into {self._folder.path}")
 
@@ -261,14 +260,6 @@ class BlackboxNode:
     def _diagnostic_rows(self) -> list[DiagnosticRow]:
         usage, most, now = self._files.usage, self._folder.max_bytes, time.monotonic()
         return [self._box.row(usage, most, self._failed, self._trouble, now)]
-
-    def _warn(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._said.get(text, -1e9) >= COMPLAIN_S:
-            if len(self._said) > 100:  # bounds memory: the texts may contain anything
-                self._said.clear()
-            self._said[text] = now
-            self.node.get_logger().warning(text)
 
     def close(self) -> None:
         """Write a due recording, and end the threads."""

@@ -31,38 +31,19 @@ from typing import Any, NoReturn
 from builtin_interfaces.msg import Time
 from rclpy.duration import Duration
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.decode import DecodedPicture, H264Decoder, StreamDiagnostics
 from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.camera.video_url import parse_interface, parse_url, UrlReader
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
-from spec_vlm_nav.common.errors import CameraError
+from spec_vlm_nav.ros.basics import qos, TextThrottle, unitree_types
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.run import leave, run
 from std_msgs.msg import Header
 
-SAY_AGAIN_S = 10.0
 WAITING_PACKETS = 64  # queued network packets; older video is not worth keeping
-
-
-def unitree_message() -> Any:
-    """
-    Return the message type of Unitree's camera topic.
-
-    Raises CameraError if its package is missing.
-    """
-    try:
-        from unitree_go.msg import Go2FrontVideoData
-    except ImportError as error:
-        raise CameraError(
-            "source topic_unitree needs the ROS package unitree_go: build it with colcon from "
-            "github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) "
-            f"and source its install/setup.bash, or use source url ({error})"
-        ) from error
-    return Go2FrontVideoData
 
 
 class CameraDecodeNode:
@@ -70,16 +51,16 @@ class CameraDecodeNode:
 
     def __init__(self) -> None:
         self.node = node = Node("camera_decode_node")
+        self._warn = TextThrottle(node.get_logger().warning)
         self._values = values = declare(node, CAMERA)
         self._decoder = H264Decoder(strict=bool(values["require_key_picture"]))
         self._stream = StreamDiagnostics()
         self._heard_at: float | None = None
         self._published, self._published_at = 0, -1e9
-        self._said: dict[str, float] = {}
         self._reader: UrlReader | None = None
         self._packets: deque[tuple[bytes, float]] = deque(maxlen=WAITING_PACKETS)
         self._compressed = values["output"] == "compressed"
-        newest = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        newest = qos("best_effort", 1)
         if self._compressed:
             self._pictures = node.create_publisher(
                 CompressedImage, "camera/image_raw/compressed", newest
@@ -87,11 +68,11 @@ class CameraDecodeNode:
         else:
             self._pictures = node.create_publisher(Image, "camera/image_raw", newest)
         # Every message counts: a lost one makes all pictures up to the next key frame undecodable.
-        every = QoSProfile(
-            depth=30, reliability=ReliabilityPolicy[str(values["video_reliability"]).upper()]
-        )
+        every = qos(values["video_reliability"], 30)
         if values["source"] == "topic_unitree":
-            node.create_subscription(unitree_message(), "video", self._on_unitree, every)
+            user, instead = "source topic_unitree", ", or use source url"
+            (kind,) = unitree_types("unitree_go", ("Go2FrontVideoData",), user, instead)
+            node.create_subscription(kind, "video", self._on_unitree, every)
         elif values["source"] == "topic_h264":
             node.create_subscription(CompressedImage, "video", self._on_h264, every)
         else:
@@ -172,14 +153,6 @@ class CameraDecodeNode:
 
     def _now(self) -> Time:
         return self.node.get_clock().now().to_msg()
-
-    def _warn(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._said.get(text, -1e9) >= SAY_AGAIN_S:
-            if len(self._said) > 100:  # bounds memory: a format may be any text
-                self._said.clear()
-            self._said[text] = now
-            self.node.get_logger().warning(text)
 
     def close(self) -> None:
         """End the reader."""

@@ -31,7 +31,6 @@ import threading
 from typing import Any, NoReturn
 
 from diagnostic_msgs.msg import DiagnosticArray
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.errors import ConsoleError
@@ -47,6 +46,7 @@ from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.pages import Pages
 from spec_vlm_nav.console.parameters import CONSOLE
 from spec_vlm_nav.console.robot_files import RobotFiles
+from spec_vlm_nav.ros.basics import steady_timer
 from spec_vlm_nav.ros.console.robot import RosRobot
 from spec_vlm_nav.ros.declare import declare
 from spec_vlm_nav.ros.run import leave, run
@@ -95,7 +95,7 @@ class ConsoleNode:
         self._meet(node.get_namespace().strip("/"))
         self._look()
         node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 20)
-        node.create_timer(LOOK_S, self._look, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        steady_timer(node, LOOK_S, self._look)
         config = WebConfig(
             host=host,
             port=int(values["port"]),

@@ -28,15 +28,13 @@ from typing import Any
 
 from builtin_interfaces.msg import Time
 from nav_msgs.msg import Odometry
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.common.errors import RobotError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.motion.watchdogs import RateMeter
 from spec_vlm_nav.robot.go2_state import Go2Watch, Pose3, pose_of, Readiness, sport_state_of
 from spec_vlm_nav.robot.parameters import check_go2, go2_config, GO2_STATE
+from spec_vlm_nav.ros.basics import qos, steady_timer, unitree_types
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
@@ -48,51 +46,31 @@ SAID_HZ = 10.0  # least rate; a change is published at once
 BATTERY_HZ = 2.0
 
 
-def unitree_messages() -> tuple[Any, Any]:
-    """
-    Return the message types SportModeState and LowState.
-
-    Raises RobotError if their package is missing.
-    """
-    try:
-        from unitree_go.msg import LowState, SportModeState
-    except ImportError as error:
-        raise RobotError(
-            "go2_state_node needs the ROS package unitree_go: build it with colcon from "
-            "github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) "
-            f"and source its install/setup.bash ({error})"
-        ) from error
-    return SportModeState, LowState
-
-
 class Go2StateNode:
     """ROS shell around Go2Watch."""
 
     def __init__(self) -> None:
         self.node = node = Node("go2_state_node")
         self._values = values = declare(node, GO2_STATE, check=check_go2)
-        sport, low = unitree_messages()
+        kinds = unitree_types("unitree_go", ("SportModeState", "LowState"), "go2_state_node")
         self._watch = Go2Watch(go2_config(values))
         self._rate = RateMeter()
         self._said: Readiness | None = None
         self._has_pose = True
-        self._states = node.create_publisher(
-            RobotState, "robot_state", QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-        )
+        self._states = node.create_publisher(RobotState, "robot_state", qos("reliable", 1))
         self._odometry = None
         if values["odometry"] == "sportmodestate":
             self._odometry = node.create_publisher(Odometry, "odom", 5)
-        reliability = ReliabilityPolicy[str(values["state_reliability"]).upper()]
-        self._sport = PolledTopic(node, sport, "sportmodestate", reliability)
-        self._low = PolledTopic(node, low, "lowstate", reliability)
+        self._sport, self._low = (
+            PolledTopic(node, kind, topic, values["state_reliability"])
+            for kind, topic in zip(kinds, ("sportmodestate", "lowstate"), strict=True)
+        )
         guard = LimitLoosening(node, GO2_STATE, values, StandstillWatch(node).why_not).check
         follow_changes(node, GO2_STATE, values, self._apply, check=check_go2, guard=guard)
         Diagnostics(node, self._diagnostic_rows)
-        # Steady clock: a paused simulation must not stop the reports.
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(1 / float(values["rate_hz"]), self._hear_sport, clock=steady)
-        node.create_timer(1 / BATTERY_HZ, self._hear_low, clock=steady)
-        node.create_timer(1 / SAID_HZ, self._say, clock=steady)
+        steady_timer(node, 1 / float(values["rate_hz"]), self._hear_sport)
+        steady_timer(node, 1 / BATTERY_HZ, self._hear_low)
+        steady_timer(node, 1 / SAID_HZ, self._say)
         node.get_logger().info("go2_state_node ready")
 
     def _apply(self, values: dict[str, Value]) -> None:

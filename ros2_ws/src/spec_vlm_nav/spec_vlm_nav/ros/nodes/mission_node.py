@@ -29,9 +29,7 @@ import time
 from typing import NoReturn
 
 from nav_msgs.msg import Odometry
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
@@ -48,6 +46,7 @@ from spec_vlm_nav.missions.run import Mission
 from spec_vlm_nav.missions.stops import StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
+from spec_vlm_nav.ros.basics import qos, RELIABLE, steady_timer
 from spec_vlm_nav.ros.convert.messages import pose_of, status_of
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
@@ -64,7 +63,6 @@ from std_msgs.msg import Bool, Empty, String
 TICK_S = 0.1
 TOLD_TICKS = 5
 ODOM_S = 1.0
-RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 
 
 class MissionNode:
@@ -83,17 +81,11 @@ class MissionNode:
         self._estopped = ""
         self._stops = StopLatch()
         self._ticks, self._is_saved, self._holds = 0, True, False
-        kept = QoSProfile(
-            depth=1,
-            reliability=ReliabilityPolicy.RELIABLE,
-            durability=DurabilityPolicy.TRANSIENT_LOCAL,
-        )
-        self._told = node.create_publisher(String, "~/mission", kept)
+        self._told = node.create_publisher(String, "~/mission", qos("reliable", 1, latched=True))
         self._presence = node.create_publisher(Presence, "presence", RELIABLE)
         self._instructor = Instructor(node)
         self._wheels = CourseDriver(node, self._where)
-        best_effort = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
-        node.create_subscription(Odometry, "odom", self._on_odometry, best_effort)
+        node.create_subscription(Odometry, "odom", self._on_odometry, qos("best_effort", 5))
         node.create_subscription(MotionStatus, "motion_status", self._on_status, RELIABLE)
         subscribe(node, Empty, "stop", lambda message: self._pause("stop was sent"))
         subscribe(node, Bool, "e_stop", self._on_button, latched=True)
@@ -103,7 +95,7 @@ class MissionNode:
         )
         Diagnostics(node, self._rows)
         self._restore()
-        node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        steady_timer(node, TICK_S, self._tick)
         node.get_logger().info("mission_node ready")
 
     @property

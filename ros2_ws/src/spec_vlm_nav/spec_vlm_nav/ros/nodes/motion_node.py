@@ -32,9 +32,7 @@ import time
 
 from builtin_interfaces.msg import Time
 from nav_msgs.msg import Odometry
-from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import ParameterError
@@ -45,7 +43,7 @@ from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.diagnostics import rows
 from spec_vlm_nav.motion.latches import default_file, LatchKeeper
 from spec_vlm_nav.motion.loop import MotionLoop, StatusReport
-from spec_vlm_nav.motion.parameters.motion import (
+from spec_vlm_nav.motion.parameters import (
     check_motion,
     corridor_config,
     executor_config,
@@ -53,6 +51,7 @@ from spec_vlm_nav.motion.parameters.motion import (
     safety_config,
 )
 from spec_vlm_nav.ros.backends.outputs import make_backend
+from spec_vlm_nav.ros.basics import qos, steady_timer
 from spec_vlm_nav.ros.convert.messages import (
     command_of,
     reading_of,
@@ -116,25 +115,17 @@ class MotionNode:
             self._output.drain,
             lambda: self._core.gate.estopped_by,
         )
-        reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-        reliability = ReliabilityPolicy[str(values["odom_reliability"]).upper()]
+        reliable, odometry = qos("reliable", 10), qos(values["odom_reliability"], 5)
         self._status = node.create_publisher(MotionStatus, "motion_status", reliable)
         # Heartbeats first, as the executor serves them in this order: commands are proven by them.
         node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
         node.create_subscription(MotionCommand, "motion_command", self._on_command, reliable)
         node.create_subscription(
-            RobotState,
-            "robot_state",
-            self._on_robot_state,
-            QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT),
+            RobotState, "robot_state", self._on_robot_state, qos("best_effort", 1)
         )
-        node.create_subscription(
-            Odometry, "odom", self._on_odometry, QoSProfile(depth=5, reliability=reliability)
-        )
+        node.create_subscription(Odometry, "odom", self._on_odometry, odometry)
         node.create_subscription(Presence, "presence", self._on_presence, reliable)
         self._diagnostics = Diagnostics(node, self._diagnostic_rows)
-        # Steady clock: a paused simulation or a jump of the robot's clock must not prevent a stop.
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
         rate_hz = float(values["rate_hz"])
         self._loop = MotionLoop(
             self._core,
@@ -144,8 +135,8 @@ class MotionNode:
             time.monotonic,
             lambda: node.get_clock().now().to_msg(),
         )
-        node.create_timer(1 / rate_hz, self._loop.tick, clock=steady)
-        node.create_timer(PRESENCE_S, self._mind_presence, clock=steady)
+        steady_timer(node, 1 / rate_hz, self._loop.tick)
+        steady_timer(node, PRESENCE_S, self._mind_presence)
         dry = " (dry run: nothing moves)" if values["dry_run"] else ""
         node.get_logger().info(f"motion_node ready{dry}")
 

@@ -29,7 +29,6 @@ from collections.abc import Callable, Mapping, Sequence
 import time
 from typing import Any, NoReturn
 
-from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import NavigationError
@@ -41,6 +40,7 @@ from spec_vlm_nav.model.decider import Decider, DecoderSettings
 from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.folders import check_folder, find_model
 from spec_vlm_nav.motion.command import OPERATOR_STOP
+from spec_vlm_nav.ros.basics import steady_timer
 from spec_vlm_nav.ros.deciding.action_server import NavigateServer
 from spec_vlm_nav.ros.deciding.active import ActiveNavigator
 from spec_vlm_nav.ros.deciding.publishers import Publishers
@@ -90,8 +90,7 @@ class VlmNavNode(LifecycleNode):
         self._server = NavigateServer(self)
         self._reloading = DraftReloading(self)
         self._diagnostics = Diagnostics(self, self._diagnostic_rows)
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self.create_timer(LOADING_TICK_S, self._watch_loading, clock=steady)
+        steady_timer(self, LOADING_TICK_S, self._watch_loading)
 
     @property
     def node(self) -> VlmNavNode:

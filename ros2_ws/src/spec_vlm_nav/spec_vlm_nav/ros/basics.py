@@ -1,0 +1,81 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What several nodes need of rclpy: QoS profiles, steady timers, and optional message types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import importlib
+import time
+from typing import Any
+
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.timer import Timer
+from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.common.parameters import Value
+
+
+def qos(reliability: Value, depth: int, latched: bool = False) -> QoSProfile:
+    """Return a profile; reliability: reliable or best_effort; latched: late subscribers count."""
+    durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
+    policy = ReliabilityPolicy[str(reliability).upper()]
+    return QoSProfile(depth=depth, reliability=policy, durability=durability)
+
+
+RELIABLE = qos("reliable", 20)
+
+
+def steady_timer(node: Node, period_s: float, act: Callable[[], None]) -> Timer:
+    """Return a timer on the steady clock: a jump or pause of the robot's clock must not stop it."""
+    return node.create_timer(period_s, act, clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+
+def unitree_types(
+    package: str, names: tuple[str, ...], user: str, instead: str = ""
+) -> tuple[Any, ...]:
+    """
+    Return message types of one of Unitree's packages.
+
+    user: what needs them. instead: what does without. Raises NavigationError if it is missing.
+    """
+    try:
+        messages = importlib.import_module(f"{package}.msg")
+        return tuple(getattr(messages, name) for name in names)
+    except ImportError as error:
+        raise NavigationError(
+            f"{user} needs the ROS package {package}: build it with colcon from "
+            f"github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/{package}) "
+            f"and source its install/setup.bash{instead} ({error})"
+        ) from error
+
+
+class TextThrottle:
+    """Passes each text on at most once in `every_s`."""
+
+    def __init__(self, say: Callable[[str], Any], every_s: float = 10.0) -> None:
+        self._say, self._every_s = say, every_s
+        self._said: dict[str, float] = {}
+
+    def __call__(self, text: str) -> None:
+        """Pass a text on unless it was passed on lately."""
+        now = time.monotonic()
+        if now - self._said.get(text, -1e9) < self._every_s:
+            return
+        if len(self._said) > 100:  # bounds memory: the texts may contain anything
+            self._said.clear()
+        self._said[text] = now
+        self._say(text)
