@@ -16,6 +16,7 @@ from specdec.models import LoadedModel, load_model
 from specdec.models.drafts import load_draft, load_draft_tokenizer
 from specdec.models.loading import load_tokenizer
 from specdec.models.shared import FILE, digest, share, shared_of
+from specnav.convert.source import Source
 from tests.helpers.tiny_models import build_llama
 from tests.helpers.tuned import tuned
 
@@ -54,6 +55,24 @@ def sharing(whole: Path, target: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def moved(whole: Path, target: Path, tmp_path: Path) -> Path:
+    """A draft whose only layer is the target's second; `whole` then stores that layer, too."""
+    theirs = load_file(target / "model.safetensors")
+    names = {name.replace(".layers.1.", ".layers.0."): name for name in theirs if ".layers.1." in name}
+    weights = load_file(whole / "model.safetensors") | {name: theirs[there] for name, there in names.items()}
+    save_file(weights, whole / "model.safetensors", metadata={"format": "pt"})
+    folder = tmp_path / "moved"
+    folder.mkdir()
+    for name in ("config.json", "generation_config.json"):
+        shutil.copy(whole / name, folder / name)
+    shared = {*ENDS, *names}
+    own = {name: tensor for name, tensor in weights.items() if name not in shared}
+    save_file(own, folder / "model.safetensors", metadata={"format": "pt"})
+    share(folder, str(target), shared, layers=[1])
+    return folder
+
+
 def retrained_ends(target: Path, folder: Path) -> Path:
     """The target with other embeddings, in another folder."""
     shutil.copytree(target, folder)
@@ -86,6 +105,21 @@ def test_what_is_shared_is_computed_as_if_it_were_stored(whole: Path, sharing: P
     """float32 is read without the library, other types by it."""
     assert torch.equal(logits(sharing, dtype), logits(whole, dtype))
     assert load_model(sharing).vocabulary_fingerprint == load_model(whole).vocabulary_fingerprint
+
+
+@pytest.mark.parametrize("dtype", ["auto", "bfloat16"])
+def test_a_shared_layer_may_have_another_number_in_the_target(whole: Path, moved: Path, dtype: str) -> None:
+    assert torch.equal(logits(moved, dtype), logits(whole, dtype))
+    source = Source(moved)
+    assert all(torch.equal(source.read(name), one) for name, one in load_file(whole / "model.safetensors").items())
+
+
+def test_a_note_with_too_few_layers_is_told_in_one_line(moved: Path) -> None:
+    note = (moved / FILE).read_text().replace(".layers.0.mlp.up", ".layers.7.mlp.up")
+    (moved / FILE).write_text(note)
+    with pytest.raises(ModelError, match="fewer layers than it shares") as caught:
+        load_model(moved)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_library_model_of_it_is_whole(whole: Path, sharing: Path) -> None:
@@ -224,8 +258,6 @@ def test_a_digest_is_of_the_numbers_not_of_their_type() -> None:
 
 
 def test_it_converts_to_a_gguf_file_that_is_whole(sharing: Path, whole: Path) -> None:
-    from specnav.convert.source import Source
-
     assert sorted(Source(sharing)) == sorted(Source(whole))
     for name in ENDS:
         assert torch.equal(Source(sharing).read(name), Source(whole).read(name))
