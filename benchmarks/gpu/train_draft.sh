@@ -14,11 +14,11 @@ python=${PYTHON:-python3}
 if [ -f .gpu/site.tgz ] && ! "$python" -c 'import msgspec' 2>/dev/null; then
   tar xzf .gpu/site.tgz -C "$folder" --one-top-level=site && export PYTHONPATH=$folder/site:$PYTHONPATH
 fi
-sizes="--length 1024 --new-tokens 160 --batch 32 --draft layers:0,1,2,10,20,29 --share-first 3 --self-asked 0.6 --steps 1000000"
+sizes="--length 1024 --new-tokens 160 --batch 32 --draft layers:0-2,10,20,29 --learn 10,20,29 --self-asked 0.6 --steps 1000000"
 case $1-$DEVICE in
   smoke-cuda) sizes="$sizes --prompts 6144 --held-out 128 --minutes 0.2"; rm -rf "$folder/run" "$folder/draft" ;;
   smoke-cpu) target=${3:+$target}; target=${target:-default_models/text-target}; rm -rf "$folder/run" "$folder/draft"
-    sizes="--length 160 --new-tokens 12 --batch 2 --draft layers:0,2 --share-first 1 --self-asked 0.2 --steps 20 --prompts 24 --held-out 4" ;;
+    sizes="--length 160 --new-tokens 12 --batch 2 --draft layers:0,2 --learn 2 --self-asked 0.2 --steps 20 --prompts 24 --held-out 4" ;;
   real-cuda) sizes="$sizes --prompts 49152 --held-out 256 --minutes ${MINUTES:-8}" ;;
   *) echo "$usage"; exit 2 ;;
 esac
