@@ -4,7 +4,6 @@ import time
 
 import pytest
 from rclpy.action import ActionClient, ActionServer
-from rclpy.qos import ReliabilityPolicy
 from spec_vlm_nav_interfaces.action import RunMission
 from std_msgs.msg import String
 
@@ -22,7 +21,7 @@ def node(tmp_path):
 
 
 def test_what_came_since_is_told_once_in_order_with_its_time_and_no_more_than_is_kept(node):
-    polled = PolledTopic(node.node, String, "words", ReliabilityPolicy.RELIABLE, depth=3)
+    polled = PolledTopic(node.node, String, "words", depth=3)
     found = []
 
     def take():

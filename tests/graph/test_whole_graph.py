@@ -76,10 +76,16 @@ def test_a_wall_that_the_camera_does_not_show_is_not_pushed_against_for_ever(sta
     outcome = "vlm_nav_node/outcome"
     stack.probe.listen(String, outcome)
     stack.probe.set_parameters("vlm_nav_node", exploration="none")
-    stack.reset("heldout")
+    stack.reset("heldout", ahead=True)  # it goes on: without the goal in sight it might turn for minutes
     stack.set_simulator(base_fault="stuck")
     began = stack.instruct(stack.instruction)
-    wait_until(lambda: stack.probe.heard(outcome, began) != [], 120, "the end", lambda: stack.decider.text)
+    try:
+        wait_until(
+            lambda: stack.probe.heard(outcome, began) != [], 120, "the end", lambda: stack.decider.text
+        )
+    finally:
+        stack.set_simulator(base_fault="none")
+        stack.probe.set_parameters("vlm_nav_node", exploration="auto")
     said = json.loads(stack.probe.heard(outcome, began)[0].message.data)
     heard = stack.probe.heard(CMD_VEL, began)
     ways = [one.message.linear.x * min(other.at - one.at, 1.0) for one, other in itertools.pairwise(heard)]

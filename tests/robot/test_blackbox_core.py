@@ -209,11 +209,11 @@ def test_a_silent_motion_node_is_told_once_until_it_speaks_again():
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [("NONE", []), ("CANCELED", []), ("PARSE_FAILED", ["FAILED_PARSE_FAILED"]),
-     ("NEW_ONE", ["FAILED_NEW_ONE"])],
+    [("NONE", []), ("CANCELED", []), (0, []), (1, []), ("PARSE_FAILED", ["FAILED_PARSE_FAILED"]),
+     (5, ["FAILED_LINK_LOST"]), (250, ["FAILED_CODE_250"]), ("NEW_ONE", ["FAILED_NEW_ONE"])],
 )  # fmt: skip
 def test_an_instruction_that_failed_calls_for_a_file(code, words):
-    ended = ended_of(json.dumps({"instruction": "find it", "code": code, "message": "too\x1b[31m bad"}))
+    ended = ended_of(json.dumps({"instruction": 3, "code": code, "message": "too\x1b[31m bad"}))
     found = TriggerWatch(2.0).on_ended(ended, 4.0)
     assert [t.word for t in found] == words
     assert all(t.detail == "too?[31m bad" for t in found)
@@ -221,7 +221,7 @@ def test_an_instruction_that_failed_calls_for_a_file(code, words):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", "{}", '{"code": 5}', '{"code": null}', '{"code": [1]}', "[" * 100_000, "\0\ud800"],
+    ["", "{", "[]", "null", "{}", '{"code": null}', '{"code": [1]}', "[" * 100_000, "\0\ud800"],
 )
 def test_words_that_are_no_outcome_are_refused(text):
     said = []

@@ -22,6 +22,7 @@ reported.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
@@ -47,20 +48,27 @@ class Trigger:
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How an instruction ended: the name of an ErrorCode, its text if known, and a message."""
+    """How an instruction ended: an ErrorCode's name or number, the text, and a message."""
 
-    code: str
-    instruction: str = ""
-    message: str = ""
+    code: str | int
+    instruction: Any = ""  # a report that names no text still calls for a file
+    message: Any = ""
 
 
 def ended_of(text: str) -> Ended:
     """Parse vlm_nav_node's report of the end of an instruction. Raises ValueError."""
     try:
         said = msgspec.json.decode(text, type=Ended)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.ValidationError as error:
         raise ValueError(f"not an outcome ({one_line(str(error))})") from error
-    return Ended(*map(one_line, (said.code, said.instruction, said.message)))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"not JSON ({one_line(str(error))})") from error
+    code = said.code
+    if isinstance(code, int):
+        names = {one.value: one.name for one in ErrorCode}
+        code = names.get(code, f"CODE_{code}")  # of a newer vlm_nav_node
+    instruction = said.instruction if isinstance(said.instruction, str) else ""
+    return Ended(*map(one_line, (code, instruction, str(said.message))))
 
 
 class TriggerWatch:
