@@ -81,10 +81,8 @@ def values(node, context):
         if isinstance(part, dict):
             for parameter, value in part.items():
                 if type(value).__name__ == "ParameterValue":
-                    text = value.args[0].perform(context)
-                    value = value.kwargs["value_type"](
-                        yaml.safe_load(text) if value.kwargs["value_type"] is not str else text
-                    )
+                    assert isinstance(value.args[0], value.kwargs["value_type"])
+                    value = value.args[0]
                 said[parameter] = value
         else:
             said |= (yaml.safe_load(Path(part).read_text()) or {}).get(

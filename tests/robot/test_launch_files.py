@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.common.parameters import Parameter
 from spec_vlm_nav.parameters.nodes import parameter_of, tables
 from tests.robot.launched import PACKAGE, nodes, values
 
@@ -174,6 +175,22 @@ def test_a_switch_that_is_neither_true_nor_false_is_refused(started, file, argum
         started(f"{file}.launch.py", **{argument: said})
 
 
+@pytest.mark.parametrize(
+    ("file", "argument", "said"),
+    [
+        *(("go2", "threads", said) for said in ("two", "-1", "1.5", "[1]")),
+        ("go2", "method", "sdd"),
+        ("go2", "dry_run", "maybe"),
+        ("go2", "settle_s", "nan"),
+        ("console", "port", "99999"),
+        ("console", "require_operator", "2"),
+    ],
+)
+def test_a_value_that_the_node_would_refuse_is_refused_before_any_node_starts(started, file, argument, said):
+    with pytest.raises(ParameterError, match=argument):
+        started(f"{file}.launch.py", **{argument: said})
+
+
 def test_a_switch_may_be_written_as_in_yaml(started):
     for said in ("true", "True", "yes", "on", "1"):
         assert "mission_node" in nodes(started("go2.launch.py", mission=said)[0])
@@ -197,13 +214,13 @@ def test_without_a_verifier_here_its_model_need_not_be_here(started):
 
 def test_every_parameter_that_is_an_argument_exists_in_all_its_nodes_with_one_type():
     text = (PACKAGE / "launch/go2.launch.py").read_text()
-    scope: dict = {"parameter_of": parameter_of}
+    scope: dict = {"parameter_of": parameter_of, "Parameter": Parameter}
     exec(text[text.index("DECIDING, MOVING") : text.index("def make_nodes")], scope)
     assert set(scope["PARAMETERS"]) > {"gguf", "quantize", "method", "motion_backend"}
-    for name, (kind, owners, said) in scope["PARAMETERS"].items():
-        for owner in owners if name != "use_sim_time" else ():
-            assert type(parameter_of(owner, name).default) is kind, name
-        assert said
+    for name, parameter in scope["PARAMETERS"].items():
+        for owner in scope["OWNERS"][name] if name != "use_sim_time" else ():
+            assert type(parameter_of(owner, name).default) is type(parameter.default), name
+        assert parameter.description
 
 
 def test_files_do_not_repeat_what_the_nodes_have_by_themselves():

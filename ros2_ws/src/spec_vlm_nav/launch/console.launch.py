@@ -22,13 +22,11 @@ ros2 launch spec_vlm_nav console.launch.py image:=camera/image_raw/compressed si
 Access from other machines needs tokens and a certificate: docs/console.md.
 """
 
-from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
-from launch_ros.parameter_descriptions import ParameterValue
 from spec_vlm_nav.parameters.files import said_in
 from spec_vlm_nav.parameters.launch_arguments import parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
-from spec_vlm_nav.ros.launching import description_of
+from spec_vlm_nav.ros.launching import description_of, values_of
 
 PLACES = {
     "namespace": ("", "Namespace of the console; robots of other namespaces are found, too."),
@@ -48,11 +46,7 @@ ARGUMENTS = {name: ("", parameter.description) for name, parameter in PARAMETERS
 
 def make_nodes(given):
     """Return the console node."""
-    values = {
-        name: ParameterValue(LaunchConfiguration(name), value_type=type(parameter.default))
-        for name, parameter in PARAMETERS.items()
-        if given[name]
-    }
+    values = values_of(PARAMETERS, given)
     files = parameter_files([given["params_file"]])
     said = said_in(files, "console_node", "image_transport", given["namespace"])
     if not given["image_transport"] and said is None:

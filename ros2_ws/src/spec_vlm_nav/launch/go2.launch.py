@@ -29,13 +29,12 @@ go2_bringup.launch.py.
 from pathlib import Path
 
 from launch.actions import LogInfo
-from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
-from launch_ros.parameter_descriptions import ParameterValue
+from spec_vlm_nav.common.parameters import Parameter
 from spec_vlm_nav.parameters.files import said_in
 from spec_vlm_nav.parameters.launch_arguments import is_true, parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
-from spec_vlm_nav.ros.launching import description_of
+from spec_vlm_nav.ros.launching import description_of, values_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 CONFIG = Path(__file__).resolve().parent.parent / "config"
@@ -103,11 +102,10 @@ OWNERS = {
     "motion_backend": (MOVING,),
     "enable_stamped_cmd_vel": (MOVING, RECORDING),
 }
-PARAMETERS = {"use_sim_time": (bool, EVERY, "Stamp messages with /clock.")}
-for name, nodes in OWNERS.items():
-    parameter = parameter_of(nodes[0], name)
-    PARAMETERS[name] = (type(parameter.default), nodes, parameter.description)
-ARGUMENTS = {name: ("", text) for name, (_, _, text) in PARAMETERS.items()}
+PARAMETERS = {name: parameter_of(nodes[0], name) for name, nodes in OWNERS.items()}
+OWNERS["use_sim_time"] = EVERY
+PARAMETERS["use_sim_time"] = Parameter("use_sim_time", False, "Stamp messages with /clock.")
+ARGUMENTS = {name: ("", parameter.description) for name, parameter in PARAMETERS.items()}
 
 
 def make_nodes(given):
@@ -115,24 +113,20 @@ def make_nodes(given):
     files = parameter_files([given["robot_params_file"], given["params_file"]])
     switches = ("motion", "view", "mission", "console", "blackbox")
     on = {name: is_true(name, given[name]) for name in switches}
+    values = values_of(PARAMETERS, given)
 
     def said(node, parameter):
         return said_in(files, node, parameter, given["namespace"])
 
     def node(name, remaps, own=None, respawn=True):
-        values = {
-            parameter: ParameterValue(LaunchConfiguration(parameter), value_type=kind)
-            for parameter, (kind, nodes, _) in PARAMETERS.items()
-            if name in nodes and given[parameter]
-        }
-        values |= own or {}
+        said = {key: value for key, value in values.items() if name in OWNERS[key]} | (own or {})
         return Node(
             package="spec_vlm_nav",
             executable=name,
             name=name,
             namespace=given["namespace"],
             output="screen",
-            parameters=[*files, *([values] if values else [])],
+            parameters=[*files, *([said] if said else [])],
             remappings=[(topic, given[argument]) for topic, argument in remaps.items()],
             # The enclave is only used by SROS 2: config/sros2/policy.xml.
             arguments=[

@@ -217,6 +217,9 @@ class _Reader:
     def _instructions(
         self, node: Node, text: str, bounds: dict[str, Any], hint: str = ""
     ) -> Iterator[MissionStep]:
+        if isinstance(node, yaml.ScalarNode) and node.tag != "tag:yaml.org,2002:str":
+            self.bad(node, f"an instruction that is no text: {_shown(node) or None}", "a sentence")
+            return
         if is_stop(text):
             self.bad(
                 node,

@@ -22,10 +22,12 @@ the defaults.
 from __future__ import annotations
 
 from collections.abc import Iterable
+import contextlib
 import math
 from pathlib import Path
 
 from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.common.parameters import Parameter, Value
 
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
@@ -36,6 +38,23 @@ def is_true(name: str, said: str) -> bool:
     if word not in TRUE + FALSE:
         raise ParameterError(f"{name} must be true or false, got {said!r}")
     return word in TRUE
+
+
+def typed(parameter: Parameter, said: str) -> Value:
+    """
+    Return what an argument says of a node's parameter. Raises ParameterError if it is not allowed.
+
+    launch_ros would find out only when it starts that node, and leave those that it started before.
+    """
+    kind = type(parameter.default)
+    value: Value = said
+    if kind is bool:
+        value = is_true(parameter.name, said)
+    elif kind is not str:
+        with contextlib.suppress(ValueError):  # the check refuses the text
+            value = kind(said)
+    parameter.check(value)
+    return value
 
 
 def parameter_files(said: Iterable[str]) -> list[str]:

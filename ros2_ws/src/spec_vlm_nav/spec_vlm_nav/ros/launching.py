@@ -20,6 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from spec_vlm_nav.common.parameters import Parameter
+from spec_vlm_nav.parameters.launch_arguments import typed
+
 
 def description_of(
     arguments: Mapping[str, tuple[Any, ...]], start: Callable[[dict[str, str]], list[Any]]
@@ -44,3 +47,15 @@ def description_of(
         for name, (default, text, *choices) in arguments.items()
     ]
     return LaunchDescription([*declared, OpaqueFunction(function=act)])
+
+
+def values_of(parameters: Mapping[str, Parameter], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parameters among the arguments that are not empty. Raises ParameterError."""
+    from launch_ros.parameter_descriptions import ParameterValue
+
+    values = {name: typed(parameter, given[name]) for name, parameter in parameters.items() if given[name]}
+    # launch_ros reads a text as YAML unless it knows that it is one.
+    return {
+        name: ParameterValue(value, value_type=str) if isinstance(value, str) else value
+        for name, value in values.items()
+    }
