@@ -55,6 +55,7 @@ MADE = {
         "motion_node/get_parameters",
         "vlm_nav_node/get_parameters",
     ],
+    ("go2_state_node.py", "topic"): ["sportmodestate", "lowstate"],
     ("polled.py", "topic"): [],  # of PolledTopic
     ("loosening.py", "CHANGES"): ["safety_changes"],
 }
