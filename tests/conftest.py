@@ -6,8 +6,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
-from xdist.workermanage import WorkerController
 
 # A job in the background of a shell ignores SIGINT and hands that down: tests send it to the processes they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,20 +28,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
-class Scheduling(LoadFileScheduling):
-    """xdist's hands out what a crashed worker had finished, and who gets such a file waits for ever."""
-
-    def remove_node(self, node: WorkerController) -> str | None:
-        """Return the test that crashed, if any, and what the worker had left to the others."""
-        work = self.assigned_work[node]
-        for scope in [scope for scope, tests in work.items() if all(tests.values())]:
-            del work[scope]
-        return super().remove_node(node)
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests of one file run in one worker."""
+    from xdist.scheduler import LoadFileScheduling  # not in every environment that runs tests
+    from xdist.workermanage import WorkerController
+
+    class Scheduling(LoadFileScheduling):
+        """xdist's hands out what a crashed worker had finished, and who gets such a file waits for ever."""
+
+        def remove_node(self, node: WorkerController) -> str | None:
+            """Return the test that crashed, if any, and give what the worker had left to the others."""
+            work = self.assigned_work[node]
+            for scope in [scope for scope, tests in work.items() if all(tests.values())]:
+                del work[scope]
+            return super().remove_node(node)
+
     return Scheduling(config, log)
 
 
