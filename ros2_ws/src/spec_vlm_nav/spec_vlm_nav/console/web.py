@@ -131,7 +131,7 @@ class Web:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app(),
-                log_level="warning",
+                log_level="error",  # a warning for every malformed request would fill the log
                 http="h11",
                 ws="websockets-sansio",
                 ws_max_size=LARGEST_MESSAGE,
