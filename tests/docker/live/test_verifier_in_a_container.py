@@ -153,7 +153,7 @@ def test_a_key_counts_as_soon_as_it_is_in_the_volume_and_no_more_when_it_is_revo
 
 @pytest.mark.parametrize(
     "mode, owner, words",
-    [("0644", "10001", "chmod 600 /edge/a.key"), ("0600", "12345", "'/edge/a.key' is not readable")],
+    [("0644", "10001", "chmod 600 /edge/a.key"), ("0600", "12345", "chown 10001 /edge/a.key")],
 )
 def test_a_key_file_of_a_wrong_mode_or_owner_is_one_line(place, cloud, mode, owner, words):
     ours = place.volume("ours")
