@@ -143,6 +143,8 @@ def test_a_step_that_waits_is_no_stop():
         ("steps: &a\n- repeat: 2\n  steps: *a", 1, "anchors and aliases"),
         ("steps: [null]", 1, "no text: null"),
         ("steps:\n- ", 2, "no text: None"),
+        ("steps:\n- {instruction: go, hint: null}", 2, "hint must be a non-empty string"),
+        ("steps: [go]\nname: ~", 2, "name must be a non-empty string"),
         ("steps:\n- {instruction: 5}", 2, "no text: 5; allowed: a sentence"),
         ("steps:\n- [go]", 2, "a step must be a mapping or a sentence"),
         ("- go", 1, "a mission must be a mapping"),

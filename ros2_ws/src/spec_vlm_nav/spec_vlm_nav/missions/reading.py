@@ -53,6 +53,7 @@ BOUND_KEYS = (*BOUNDS, "on_failure")
 FAILURES = tuple(each.value for each in OnFailure)
 KINDS = tuple(kind.value for kind in StepKind)
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
+TEXT, NOTHING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"  # YAML's types of a value
 Node = yaml.Node
 DEEPEST_YAML = 2 * DEEPEST + 10
 MOST_VALUES = 15 * MOST_STEPS
@@ -217,7 +218,7 @@ class _Reader:
     def _instructions(
         self, node: Node, text: str, bounds: dict[str, Any], hint: str = ""
     ) -> Iterator[MissionStep]:
-        if isinstance(node, yaml.ScalarNode) and node.tag != "tag:yaml.org,2002:str":
+        if isinstance(node, yaml.ScalarNode) and node.tag != TEXT:
             self.bad(node, f"an instruction that is no text: {_shown(node) or None}", "a sentence")
             return
         if is_stop(text):
@@ -299,7 +300,8 @@ class _Reader:
 
     def text(self, node: Node, name: str, longest: int) -> str:
         """Return a text."""
-        if not isinstance(node, yaml.ScalarNode) or not str(node.value).strip():
+        is_text = isinstance(node, yaml.ScalarNode) and node.tag != NOTHING
+        if not is_text or not str(node.value).strip():
             self.bad(node, f"{name} must be a non-empty string", "a sentence")
             return "x"
         if len(node.value) > longest:
