@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from specdec.errors import ModelError
 
@@ -25,11 +25,18 @@ _ON_THEIR_SIDE = frozenset({5, 6, 7, 8})
 """Orientations that swap width and height."""
 _APP1 = 0xE1
 _XMP_IN_JPEG = b"http://ns.adobe.com/xap/1.0/\0"
+_XMP_IN_PNG = b"XML:com.adobe.xmp"
+_EXIF_IN_PNG = b"Raw profile type exif"
 _XMP_ORIENTATION = re.compile(rb'tiff:Orientation(="|>)([0-9])')
-_MOST_EXIF = 1 << 20
-"""Most bytes of EXIF or XMP to read."""
-_MOST_CHUNKS = 1 << 14
-"""Most chunks of a PNG to read; its EXIF may come after the picture."""
+_TIFF = {b"II*\0": "<", b"II\0*": "<", b"MM\0*": ">", b"MM*\0": ">"}
+"""Byte order by the first bytes of EXIF."""
+_ORIENTATION = 0x0112
+_WHOLE_NUMBERS = {1: "B", 3: "H", 4: "I"}
+"""Layout by type of an EXIF entry."""
+_MOST_NOTES = 1 << 18
+"""Most bytes of EXIF or XMP to read. Whoever asks for a size may serve others meanwhile: it must take milliseconds."""
+_MOST_CHUNKS = 1 << 12
+"""Most chunks of a PNG to read. Its EXIF may come after the picture, which is often in pieces of 8 KiB."""
 _STEEPEST = 200
 _MOST_SEGMENTS = 512
 """Most parts of a file before its picture. Normal files have a few dozen; millions of empty ones would take seconds."""
@@ -111,16 +118,24 @@ def orientation_of(data: bytes) -> int:
 
 
 def _exif_orientation(exif: bytes) -> int | None:
-    """The orientation in a block of EXIF; None if it is missing or the block is broken."""
-    from PIL import ExifTags, Image
-
-    tags = Image.Exif()
-    try:
-        tags.load(exif[:_MOST_EXIF])
-        found = tags.get(ExifTags.Base.Orientation)
-    except Exception:  # the library raises various errors for broken blocks; the picture may still be usable
+    """The orientation in the first directory of a block of EXIF; None if it is missing or the block is broken."""
+    exif = exif.removeprefix(b"Exif\0\0")[:_MOST_NOTES]
+    order = _TIFF.get(exif[:4])
+    if order is None:
         return None
-    return found if isinstance(found, int) else None
+    found = None
+    try:
+        (at,) = struct.unpack_from(f"{order}I", exif, 4)
+        (entries,) = struct.unpack_from(f"{order}H", exif, at)
+    except struct.error:
+        return None
+    directory = exif[at + 2 : at + 2 + 12 * entries]
+    for tag, kind, values, value in struct.iter_unpack(
+        f"{order}HHI4s", directory[: len(directory) // 12 * 12]
+    ):
+        if tag == _ORIENTATION and values == 1 and kind in _WHOLE_NUMBERS:
+            (found,) = struct.unpack_from(order + _WHOLE_NUMBERS[kind], value)
+    return found
 
 
 def _notes_of_jpeg(data: bytes) -> tuple[bytes, bytes]:
@@ -129,7 +144,7 @@ def _notes_of_jpeg(data: bytes) -> tuple[bytes, bytes]:
     for kind, part in _segments_of_jpeg(data):
         if kind != _APP1:
             continue
-        if part.startswith(b"Exif\0\0"):
+        if part.startswith(b"Exif\0\0") and len(exif) < _MOST_NOTES:
             exif += part[6:] if exif else part
         elif part.startswith(_XMP_IN_JPEG):
             xmp = part[len(_XMP_IN_JPEG) :]
@@ -137,45 +152,59 @@ def _notes_of_jpeg(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _notes_of_png(data: bytes) -> tuple[bytes, bytes]:
-    exif = xmp = raw = b""
-    for kind, part in _chunks(data, 8, "big", trailer=4, most=_MOST_CHUNKS):
+    notes = _chunks(data, 8, ">I4s", trailer=4, most=_MOST_CHUNKS, kinds=(b"eXIf", b"tEXt", b"zTXt", b"iTXt"))
+    exif = raw = xmp = (b"", b"")
+    for kind, part in notes:
+        name = part[: len(_EXIF_IN_PNG) + 1].partition(b"\0")[0]
         if kind == b"eXIf":
-            exif = part
-        elif kind in (b"tEXt", b"zTXt", b"iTXt"):
-            name, _, text = part[:_MOST_EXIF].partition(b"\0")
-            if name == b"Raw profile type exif":
-                raw = _unhexed(_inflated(text[1:]) if kind == b"zTXt" else text)
-            elif name == b"XML:com.adobe.xmp" and kind == b"iTXt":
-                packed, text = text[:1] == b"\1", text[2:].partition(b"\0")[2].partition(b"\0")[2]
-                xmp = _inflated(text) if packed else text
-    return exif or raw, xmp
+            exif = kind, part
+        elif name == _EXIF_IN_PNG:
+            raw = kind, part
+        elif name == _XMP_IN_PNG and kind == b"iTXt":
+            xmp = kind, part
+    # Only now, once each: packed, a picture may hold thousands of notes of the largest size.
+    return exif[1] or _unhexed(_text_of_png(*raw)), _text_of_png(*xmp)
+
+
+def _text_of_png(kind: bytes, part: bytes) -> bytes:
+    """The text of a chunk behind its name, unpacked."""
+    text = part.partition(b"\0")[2]
+    if kind == b"zTXt":
+        return _inflated(text[1:])
+    if kind == b"iTXt":
+        packed, text = text[:1] == b"\1", text[2:].partition(b"\0")[2].partition(b"\0")[2]
+        return _inflated(text) if packed else text
+    return text
 
 
 def _notes_of_webp(data: bytes) -> tuple[bytes, bytes]:
     found = {b"EXIF": b"", b"XMP ": b""}
-    for kind, part in _chunks(data, 12, "little", trailer=0, most=_MOST_SEGMENTS):
-        if kind in found:
-            found[kind] = part
+    found.update(_chunks(data, 12, "<4sI", trailer=0, most=_MOST_SEGMENTS, kinds=tuple(found)))
     return found[b"EXIF"], found[b"XMP "]
 
 
 def _chunks(
-    data: bytes, at: int, order: Literal["big", "little"], trailer: int, most: int
+    data: bytes, at: int, head: str, trailer: int, most: int, kinds: tuple[bytes, ...]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Kind and content of each part of a PNG (length, kind, content, checksum) or RIFF file (kind, length, content)."""
+    """Kind and content of the parts of these kinds, of a PNG (length, kind, content, checksum) or RIFF file (kind,
+    length, content).
+    """
+    layout, even = struct.Struct(head), head.startswith("<")
     for _ in range(most):
-        head = data[at : at + 8]
-        if len(head) < 8:
+        if at + 8 > len(data):
             return
-        kind, size = (head[4:], head[:4]) if order == "big" else (head[:4], head[4:])
-        length = int.from_bytes(size, order)
-        yield kind, data[at + 8 : at + 8 + min(length, _MOST_EXIF)]
-        at += 8 + length + trailer + (length & 1 if order == "little" else 0)
+        first, second = layout.unpack_from(data, at)
+        kind, length = (first, second) if even else (second, first)
+        if kind in kinds:
+            yield kind, data[at + 8 : at + 8 + min(length, _MOST_NOTES)]
+        elif kind == b"IEND":
+            return
+        at += 8 + length + trailer + (length & even)
 
 
 def _inflated(packed: bytes) -> bytes:
     try:
-        return zlib.decompressobj().decompress(packed, _MOST_EXIF)
+        return zlib.decompressobj().decompress(packed, _MOST_NOTES)
     except zlib.error:
         return b""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 import zlib
 from collections.abc import Callable
 
@@ -48,16 +49,14 @@ def png_text(number: int, name: str, packed: bool) -> bytes:
     return saved("PNG", pnginfo=text)
 
 
+def chunk(kind: bytes, content: bytes) -> bytes:
+    whole = kind + content
+    return len(content).to_bytes(4, "big") + whole + zlib.crc32(whole).to_bytes(4, "big")
+
+
 def exif_behind_the_picture(number: int) -> bytes:
-    whole, block = saved("PNG"), exif(number)[6:]
-    chunk = b"eXIf" + block
-    return (
-        whole[:-12]
-        + len(block).to_bytes(4, "big")
-        + chunk
-        + zlib.crc32(chunk).to_bytes(4, "big")
-        + whole[-12:]
-    )
+    whole = saved("PNG")
+    return whole[:-12] + chunk(b"eXIf", exif(number)[6:]) + whole[-12:]
 
 
 KINDS: dict[str, Callable[[int], bytes]] = {
@@ -130,5 +129,33 @@ def test_broken_headers_never_raise_and_never_make_two_sizes(
 
 
 def test_a_file_of_very_many_parts_is_given_up_soon() -> None:
-    chunk = (0).to_bytes(4, "big") + b"IDAT" + b"\0\0\0\0"
-    assert orientation_of(b"\x89PNG\r\n\x1a\n" + chunk * 1_000_000 + exif_behind_the_picture(6)) == 1
+    parts = chunk(b"IDAT", b"") * 1_000_000
+    assert orientation_of(b"\x89PNG\r\n\x1a\n" + parts + exif_behind_the_picture(6)) == 1
+
+
+PACKED = zlib.compress(bytes(1 << 20))
+DIRECTORY = b"II*\0\x08\0\0\0\xff\xff" + bytes(65535 * 12)
+HOSTILE = {
+    "packed EXIF": chunk(b"zTXt", b"Raw profile type exif\0\0" + PACKED) * 4000,
+    "packed XMP": chunk(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0" + PACKED) * 4000,
+    "large directories": chunk(b"eXIf", DIRECTORY) * 8,
+    "tiny texts": chunk(b"tEXt", b"") * 500_000,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_no_header_takes_long(kind: str) -> None:
+    """A verifier's sockets wait for it."""
+    whole = saved("PNG")
+    data = whole[:-12] + HOSTILE[kind] + whole[-12:]
+    began = time.thread_time()
+    assert picture_size(data) == (168, 84)
+    assert time.thread_time() - began < 0.1
+
+
+def test_a_large_exif_in_many_parts_of_a_jpeg_is_not_read_whole() -> None:
+    whole, part = saved("JPEG"), b"Exif\0\0" + bytes(65_000)
+    segments = (b"\xff\xe1" + (len(part) + 2).to_bytes(2, "big") + part) * 500
+    began = time.thread_time()
+    assert picture_size(whole[:2] + segments + whole[2:]) == (168, 84)
+    assert time.thread_time() - began < 0.1
