@@ -82,6 +82,12 @@ def test_the_topic_goes_the_same_way_a_word_on_it_replaces_a_goal_and_stop_stops
     assert robot.stood_from(said + 0.3)
 
 
+@pytest.mark.parametrize("words", ["stop", "do not\nmove", "st<|x|>op, hal<|stop|>t"])
+def test_a_goal_that_means_stop_is_answered_at_once(robot, words):
+    status, result = robot.operator.send(words).result(3)
+    assert (status, result.error_code, result.error_msg) == ("succeeded", RESULT.NONE, "stopped")
+
+
 @pytest.mark.parametrize(("words", "stopped_s"), [("drive on", 1.3), ("ponder", 2.5)])
 def test_a_node_that_was_stopped_does_not_move_the_robot_by_itself_when_it_goes_on(robot, words, stopped_s):
     """In motion, and while it thinks: what it decided then is over."""
@@ -112,10 +118,12 @@ def test_a_node_that_was_stopped_does_not_move_the_robot_by_itself_when_it_goes_
         ("drive " * 200, RESULT.INVALID_INPUT, "the limit is 500"),
         ("babble away", RESULT.PARSE_FAILED, "without an action"),
         ("crash now", RESULT.INTERNAL, "scripted crash"),
+        ("drive on", RESULT.INVALID_INPUT, "time_allowance must be 0 s or more, got -2 s"),
     ],
 )
 def test_a_goal_that_cannot_be_done_says_why(robot, instruction, code, said):
-    status, result = robot.operator.send(instruction).result(15)
+    allowance_s = -2 if "allowance" in said else 30
+    status, result = robot.operator.send(instruction, allowance_s=allowance_s).result(15)
     assert (status, result.error_code) == ("aborted", code) and said in result.error_msg
     assert not robot.is_moving
 

@@ -69,7 +69,7 @@ para encontrar la botella gira a la izquierda|ve a la parada de autobús|停在�
 @pytest.mark.parametrize("line", STOPS.split("\n")[1:-1])
 def test_a_stop_in_any_case_politeness_and_language_is_a_stop(line):
     for text in line.split("|"):
-        for said in (text, text.upper(), f"  {text.title()}  \n"):
+        for said in (text, text.upper(), f"  {text.title()}  \n", text.replace(" ", "\n")):
             assert is_stop(said), said
 
 

@@ -102,6 +102,8 @@ class Navigator(Situation):
             return self.instruction.number
         try:
             words = clean_instruction(text, self.config.max_instruction_chars)
+            if allowance_s < 0:
+                raise InstructionError(f"time_allowance must be 0 s or more, got {allowance_s:g} s")
         except InstructionError as error:
             refusal = InstructionRefusal(text, ErrorCode.INVALID_INPUT, str(error))
             self._happens(NavigatorEvent.REFUSAL, refusal, now)

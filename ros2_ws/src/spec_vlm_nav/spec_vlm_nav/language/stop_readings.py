@@ -99,7 +99,9 @@ def _as_shown(text: str) -> Iterator[str]:
     hidden = {c for c in set(text) if _is_hidden(c)}
     ways = ["".join(instead if c in hidden else c for c in text) for instead in ("", " ")]
     for way in ways if hidden else ways[:1]:
-        yield _ends(_BLANKS.sub(_one_blank, way).strip(), LOOKED_AT)
+        lines = _ends(_BLANKS.sub(_one_blank, way).strip(), LOOKED_AT)
+        yield lines
+        yield lines.replace("\n", " ")  # a phrase may be broken over lines
     if any(0xE0041 <= ord(c) <= 0xE007A for c in hidden):  # Unicode tags: hidden letters
         told = (_latin(c) or ("" if c in hidden else c) for c in text)
         yield _ends("".join(told), LOOKED_AT)

@@ -27,7 +27,6 @@ from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, NavigatorPhase
-from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.ros.convert.messages import duration_of, seconds_of
 from spec_vlm_nav.ros.deciding.active import ActiveNavigator
 from spec_vlm_nav.ros.deferring import DeferringServer
@@ -99,12 +98,11 @@ class NavigateServer:
             words = f"the node is not active: ros2 lifecycle set {name} activate"
             self._finish(goal, NavigationResult(0, ErrorCode.INVALID_INPUT, words))
             return
-        if is_stop(request.instruction):
-            self.deciding.stop("stopped by an instruction")
+        allowance, before = seconds_of(request.time_allowance), self.deciding.navigator.instruction.number
+        number = self.deciding.instruct(request.instruction, allowance, request.success_hint)
+        if number == before:  # it meant stop
             self._finish(goal, NavigationResult(0, ErrorCode.NONE, "stopped"))
             return
-        allowance = seconds_of(request.time_allowance)
-        number = self.deciding.instruct(request.instruction, allowance, request.success_hint)
         self._goals[number] = goal
         self.tick()
 
