@@ -141,13 +141,13 @@ def _exif_orientation(exif: bytes) -> int | None:
 def _notes_of_jpeg(data: bytes) -> tuple[bytes, bytes]:
     """EXIF and XMP blocks; empty if missing."""
     exif = xmp = b""
-    for kind, part in _segments_of_jpeg(data):
-        if kind != _APP1:
+    for marker, at, end in _segments_of_jpeg(data):
+        if marker != _APP1:
             continue
-        if part.startswith(b"Exif\0\0") and len(exif) < _MOST_NOTES:
-            exif += part[6:] if exif else part
-        elif part.startswith(_XMP_IN_JPEG):
-            xmp = part[len(_XMP_IN_JPEG) :]
+        if data.startswith(b"Exif\0\0", at, end) and len(exif) < _MOST_NOTES:
+            exif += data[at + 6 if exif else at : end]
+        elif data.startswith(_XMP_IN_JPEG, at, end):
+            xmp = data[at + len(_XMP_IN_JPEG) : end]
     return exif, xmp
 
 
@@ -190,13 +190,17 @@ def _chunks(
     length, content).
     """
     layout, even = struct.Struct(head), head.startswith("<")
+    found, end = 0, len(data) - 8
     for _ in range(most):
-        if at + 8 > len(data):
+        if at > end:
             return
         first, second = layout.unpack_from(data, at)
         kind, length = (first, second) if even else (second, first)
         if kind in kinds:
             yield kind, data[at + 8 : at + 8 + min(length, _MOST_NOTES)]
+            found += 1
+            if found == _MOST_SEGMENTS:
+                return
         elif kind == b"IEND":
             return
         at += 8 + length + trailer + (length & even)
@@ -229,26 +233,27 @@ def _size_of_png(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _segments_of_jpeg(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and content of each part before the picture itself; none for a file with too many parts."""
-    found: list[tuple[int, bytes]] = []
+def _segments_of_jpeg(data: bytes) -> list[tuple[int, int, int]]:
+    """Marker, begin and end of each part before the picture itself; none for a file with too many parts."""
+    found: list[tuple[int, int, int]] = []
     at = 2
     for _ in range(_MOST_SEGMENTS):
         if at + 4 > len(data) or data[at] != 0xFF or data[at + 1] == 0xDA:  # what follows is the picture
-            return iter(found)
+            return found
         marker = data[at + 1]
         fill = marker == 0xFF or 0xD0 <= marker <= 0xD7 or marker == 0x01
         length = int.from_bytes(data[at + 2 : at + 4], "big")
         if not fill:
-            found.append((marker, data[at + 4 : at + 2 + length]))
+            found.append((marker, at + 4, at + 2 + length))
         at += 1 if marker == 0xFF else 2 if fill else 2 + length
-    return iter(())
+    return []
 
 
 def _size_of_jpeg(data: bytes) -> tuple[int, int] | None:
     size = None
-    for marker, part in _segments_of_jpeg(data):
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and len(part) >= 5:
+    for marker, at, end in _segments_of_jpeg(data):
+        part = data[at : min(end, at + 5)]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and len(part) == 5:
             size = int.from_bytes(part[3:5], "big"), int.from_bytes(part[1:3], "big")
     return size
 
