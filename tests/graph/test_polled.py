@@ -41,6 +41,16 @@ def test_what_came_since_is_told_once_in_order_with_its_time_and_no_more_than_is
     assert [message.data for _, message in polled.take_all()] == ["6", "7", "8"]
 
 
+def test_bytes_that_are_no_message_are_dropped_and_hide_none(node):
+    polled = PolledTopic(node.node, String, "words", depth=3)
+    node.say("words", String(data="a"))
+    wait_until(polled.take_all, 5, "the first")
+    for said in (bytes(4), String(data="b"), b"\0\1\0\0\xff\xff\xff\xff"):
+        node.open(String, "words", True).publish(said)
+    time.sleep(0.5)
+    assert [message.data for _, message in polled.take_all()] == ["b"] and polled.take() is None
+
+
 def test_actions_end_with_their_node(node):
     ActionClient(node.node, RunMission, "asked")
     ActionServer(node.node, RunMission, "done", lambda goal: RunMission.Result())

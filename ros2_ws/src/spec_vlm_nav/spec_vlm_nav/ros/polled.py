@@ -27,6 +27,7 @@ from typing import Any
 from rclpy.callback_groups import CallbackGroup
 from rclpy.node import Node
 from rclpy.serialization import deserialize_message
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.ros.basics import qos
 
@@ -45,13 +46,13 @@ class _Never(CallbackGroup):
 
 
 class PolledTopic:
-    """Keeps the newest messages of a topic until they are taken."""
+    """Keeps the newest messages of a topic until they are taken; those with invalid bytes are dropped."""
 
     def __init__(
         self, node: Node, kind: Any, topic: str, reliability: Value = "reliable", depth: int = 1
     ) -> None:
         """depth: how many messages are kept for `take_all`."""
-        self._node, self._kind, self._depth = node, kind, depth
+        self._node, self._kind, self._topic, self._depth = node, kind, topic, depth
         self._group = _Never()
         self._subscription = node.create_subscription(
             kind,
@@ -67,20 +68,29 @@ class PolledTopic:
         Return the oldest kept message that was not taken before, else None.
 
         With a depth of 1 it is the newest.
-
-        Raises the exception of a failed deserialisation.
         """
         taken = self._take()
-        return None if taken is None else deserialize_message(taken[0], self._kind)
+        return None if taken is None else self._read(taken[0])
 
     def take_all(self) -> list[tuple[float, Any]]:
         """Return the messages not taken before, oldest first, with receive times (Unix, s)."""
         found: list[tuple[float, Any]] = []
-        while len(found) < self._depth and (taken := self._take()) is not None:
+        for _ in range(self._depth):
+            if (taken := self._take()) is None:
+                break
             # A middleware without receive times reports 0.
             at = taken[1]["received_timestamp"] * 1e-9 or time.time()
-            found.append((at, deserialize_message(taken[0], self._kind)))
+            if (message := self._read(taken[0])) is not None:
+                found.append((at, message))
         return found
+
+    def _read(self, data: bytes) -> Any:
+        try:
+            return deserialize_message(data, self._kind)
+        except Exception as error:  # any sender may publish invalid bytes
+            said = f"a message on {self._topic} cannot be read: {one_line(str(error))}"
+            self._node.get_logger().warning(said, throttle_duration_sec=10.0)
+            return None
 
     def _take(self) -> Any:
         handle = self._subscription.handle

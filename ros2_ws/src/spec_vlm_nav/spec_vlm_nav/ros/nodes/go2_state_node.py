@@ -80,7 +80,7 @@ class Go2StateNode:
 
     def _hear_sport(self) -> None:
         now = time.monotonic()
-        if (message := self._take(self._sport)) is None:
+        if (message := self._sport.take()) is None:
             return
         state = sport_state_of(message)
         self._rate.tick(now)
@@ -89,19 +89,9 @@ class Go2StateNode:
         self._say_changes()
 
     def _hear_low(self) -> None:
-        if (message := self._take(self._low)) is not None:
+        if (message := self._low.take()) is not None:
             self._watch.hear_battery(float(message.bms_state.soc), time.monotonic())
             self._say_changes()
-
-    def _take(self, topic: PolledTopic) -> Any:
-        """Return a new message; None if there is none or it cannot be decoded."""
-        try:
-            return topic.take()
-        except Exception as error:  # any sender may publish invalid bytes
-            self.node.get_logger().warning(
-                f"a message of the Go2 cannot be read: {error}", throttle_duration_sec=10.0
-            )
-            return None
 
     # -- outputs
 
