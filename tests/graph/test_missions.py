@@ -11,7 +11,7 @@ from rclpy.action import ActionClient
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
-from std_msgs.msg import Bool, Empty
+from std_msgs.msg import Bool, Empty, String
 
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.navigating import Robot
@@ -133,6 +133,18 @@ def test_a_stop_pauses_and_an_estop_does_until_it_is_reset(robot):
     assert not refused.success and "latched" in refused.message
     robot.probe.say("e_stop_reset", Empty())
     wait_until(lambda: robot.order("resume").success, 5, "the resume after the reset")
+    robot.probe.say("instruction", String(data="go\n[ERROR] \x1b[31mforged"))
+    wait_until(lambda: robot.phase() == "paused", 5, "the pause")
+    assert "another instruction: \"go [ERROR] ?[31mforged\"" in robot.missions.text
+
+
+def test_a_mission_given_at_the_end_of_another_leaves_its_client_with_a_result(robot):
+    told, at = "mission_node/mission", time.monotonic()
+    robot.probe.listen(String, told)
+    first = robot.run("steps:\n- finish one\n")
+    wait_until(lambda: any('"ended"' in h.message.data for h in robot.probe.heard(told, at)), 9, "the end")
+    second = robot.run("steps:\n- wait_s: 0\n")
+    assert [robot.result(future, 5).error_code for future in (first, second)] == [0, 0]
 
 
 def test_a_killed_mission_node_stops_the_robot_and_the_mission_goes_on_after_a_restart(robot):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
+from spec_vlm_nav.ros.basics import TextThrottle
 from spec_vlm_nav.ros.deciding.publishers import Publishers
 
 
@@ -24,6 +26,14 @@ class Node:
 
     def create_publisher(self, kind, name, qos):
         return self.topics.setdefault(name, Topic())
+
+
+def test_foreign_words_make_no_line_of_the_log_of_their_own():
+    said, node = [], Node()
+    node.get_logger = lambda: SimpleNamespace(error=said.append)
+    Publishers(node).log("error", "e-stop: a\n[ERROR] \x1b[31mb")
+    TextThrottle(said.append)("format 'a\n[ERROR] b'")
+    assert said == ["e-stop: a [ERROR] ?[31mb", "format 'a [ERROR] b'"]
 
 
 def test_tokens_are_asked_for_only_where_somebody_listens_and_only_when_there_is_more():

@@ -26,6 +26,7 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.timer import Timer
 from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.parameters import Value
 
 
@@ -72,7 +73,7 @@ class TextThrottle:
 
     def __call__(self, text: str) -> None:
         """Pass a text on unless it was passed on lately."""
-        now = time.monotonic()
+        now, text = time.monotonic(), one_line(text)  # it may repeat foreign words
         if now - self._said.get(text, -1e9) < self._every_s:
             return
         if len(self._said) > 100:  # bounds memory: the texts may contain anything

@@ -23,6 +23,7 @@ from typing import Any
 
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import UNVERIFIED
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest, NavigationResult
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.basics import RELIABLE
@@ -30,6 +31,8 @@ from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, 
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
 from std_msgs.msg import String
+
+LONGEST_LINE = 1000  # of the log, characters
 
 
 class Publishers:
@@ -123,7 +126,7 @@ class Publishers:
 
     def log(self, level: str, text: str) -> None:
         """Log a message for the operator."""
-        logger = self._node.get_logger()
+        logger, text = self._node.get_logger(), one_line(text, LONGEST_LINE)  # it may repeat foreign words
         # rclpy binds a severity to the calling line: each severity needs its own line.
         if level == "info":
             logger.info(text)

@@ -59,6 +59,7 @@ class MissionServer:
         node.create_service(ChangeMission, "~/change", self._on_change)
 
     def _begin(self, goal: Any) -> None:
+        self.tick()  # the previous mission may have ended since the last tick: its client waits
         try:
             self._begin_mission(goal.request.mission)
         except MissionError as error:

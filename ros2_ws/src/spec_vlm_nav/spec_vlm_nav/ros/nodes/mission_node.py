@@ -34,6 +34,7 @@ from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import MissionError
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.driving import DrivingCourse
@@ -63,6 +64,7 @@ from std_msgs.msg import Bool, Empty, String
 TICK_S = 0.1
 TOLD_TICKS = 5
 ODOM_S = 1.0
+LONGEST_LINE = 1000  # of the log, characters
 
 
 class MissionNode:
@@ -243,7 +245,7 @@ class MissionNode:
 
     def log(self, text: str) -> None:
         """Log a message for the operator."""
-        self.node.get_logger().info(text)
+        self.node.get_logger().info(one_line(text, LONGEST_LINE))  # it may repeat foreign words
 
     # -- storage
 
@@ -268,7 +270,8 @@ class MissionNode:
             return
         if record is not None and record.phase is not MissionPhase.ENDED:
             self._mission = Mission.restored(record, self, time.monotonic())
-            self.node.get_logger().warning(f'mission {record.plan.name or ""}: {record.why}')
+            said = one_line(f"mission {record.plan.name}: {record.why}")
+            self.node.get_logger().warning(said)
             self.changed()
 
     def _rows(self) -> list[DiagnosticRow]:

@@ -224,7 +224,7 @@ class MotionNode:
         self._status.publish(status_message(status, told.stamp, told.since))
         if told.is_new and status.state not in NOT_WORTH_A_WARNING:
             self.node.get_logger().warning(
-                f"command {status.sequence} {status.state.name}: {status.reason}"
+                f"command {status.sequence} {status.state.name}: {one_line(status.reason)}"
             )
 
     def close(self) -> None:
