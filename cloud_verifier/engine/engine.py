@@ -59,7 +59,7 @@ class Engine:
     def __init__(
         self,
         models: Models,
-        around: EngineEnvironment,
+        environment: EngineEnvironment,
         scheduler: Scheduler | None = None,
         kv_bytes: int = 1 << 62,
         shared_bytes: int = 0,
@@ -73,14 +73,14 @@ class Engine:
         self.can = Capabilities(
             exits, models.draft_model is not None or models.looks_up, split=models.target.runner.sees_layers
         )
-        self._outbox = around.outbox
-        self._log = around.log
+        self._outbox = environment.outbox
+        self._log = environment.log
         self._clock = clock
-        self._wake = around.wake
+        self._wake = environment.wake
         self.load = EngineLoad(clock())
         self._row_ms: RowMs | None = None
-        self._shop = EngineContext(models, around, self._reply, clock, self.load, self._admit, self._price_s)
-        self._on_out = around.on_out
+        self._context = EngineContext(models, environment, self._reply, clock, self.load, self._admit, self._price_s)
+        self._on_out = environment.on_out
         self._paused: set[bytes] = set()
         self._beside = None if hint_maker is None else hint_maker.beside
         self._hint_share = None if hint_maker is None else HintShare(clock, self.load.hints)
@@ -102,7 +102,7 @@ class Engine:
         self._forward_ended: float | None = None
         self._unbegun: dict[SessionKey, SessionWork] = {}
         self._stopping = False
-        self._beats = around.beats
+        self._beats = environment.beats
         self.prompts.pictures.beats = self._beats
 
     def tell_prices(self, row_us: Sequence[tuple[int, int]]) -> None:
@@ -227,7 +227,7 @@ class Engine:
         elif isinstance(task, OpenTask):
             self._forget(task.key)
             self._opened += 1
-            work = SessionWork(self._shop, task, self._opened, task.rank)
+            work = SessionWork(self._context, task, self._opened, task.rank)
             self._works[task.key] = self._unbegun[task.key] = work
         elif isinstance(task, PauseTask):
             self._on_out(task)
@@ -434,7 +434,7 @@ class Engine:
 
 def own_engine(policy: Policy, models: Models, kv_bytes: int = 1 << 62, shared_bytes: int = 0) -> MakeEngine:
     """A factory of this engine, for a server."""
-    return lambda around: Engine(models, around, Scheduler(policy), kv_bytes, shared_bytes)
+    return lambda environment: Engine(models, environment, Scheduler(policy), kv_bytes, shared_bytes)
 
 
 def _sound(logits: list[Tensor]) -> list[Tensor | Exception]:

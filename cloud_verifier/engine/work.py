@@ -56,14 +56,14 @@ class Models:
 
 @dataclass(frozen=True)
 class EngineContext:
-    """What all sessions share. around: the engine's environment; replies go through `send`, not through its outbox.
+    """What all sessions share. environment: of the engine; replies go through `send`, not through its outbox.
 
     send: takes (session, reply). admit: called before a session's cache is made; takes (work, tokens), raises
     OverBudget. price_s: seconds of a forward pass over this many rows; None if unknown.
     """
 
     models: Models
-    around: EngineEnvironment
+    environment: EngineEnvironment
     send: Callable[[SessionKey, Down], None]
     clock: Callable[[], float]
     load: EngineLoad
@@ -89,22 +89,22 @@ class SessionWork:
     tokens: what its cache may come to hold. evicted: its cache was given back.
     """
 
-    def __init__(self, shop: EngineContext, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
+    def __init__(self, context: EngineContext, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
         self.key = opening.key
         self.number = number
         self.rank = rank
         self.owner = opening.owner or opening.key[0]
         self.scope = opening.scope
-        self.use = opening.use or SessionUse("", shop.around.log.bind(session=opening.key[1]))
+        self.use = opening.use or SessionUse("", context.environment.log.bind(session=opening.key[1]))
         self.trace: SessionTrace | None = None
-        if shop.around.tracing is not None:
-            self.trace = trace_of(shop.around.tracing, opening.message, self.use, shop.clock)
+        if context.environment.tracing is not None:
+            self.trace = trace_of(context.environment.tracing, opening.message, self.use, context.clock)
         self.tasks = SessionQueue()
         self.waited_s = 0.0
         self.batch = 1
         self.tokens = 0
         self.evicted = False
-        self._shop = shop
+        self._context = context
         self._opening: OpenTask | None = opening
         self._message = opening.message
         self._began_s = opening.arrived_s
@@ -140,7 +140,7 @@ class SessionWork:
         if len(self.tasks):
             task, taken = self.tasks.get()
             for one in taken:
-                self._shop.around.on_out(one)
+                self._context.environment.on_out(one)
             self._mark(task.arrived_s)
             plan = self._plan(task.message)
             return (
@@ -149,7 +149,7 @@ class SessionWork:
                 else self.trace.around("verify", task.message, task.arrived_s, plan)
             )
         if self._alone:
-            self._mark(self._shop.clock())
+            self._mark(self._context.clock())
             plan = self._step()
             return plan if self.trace is None else self.trace.around("decode", None, self._began_s, plan)
         return None
@@ -157,26 +157,26 @@ class SessionWork:
     def _mark(self, arrived_s: float) -> None:
         """Start timing new work, which arrived at `arrived_s`."""
         self._began_s = arrived_s
-        self.waited_s = max(0.0, self._shop.clock() - arrived_s)
+        self.waited_s = max(0.0, self._context.clock() - arrived_s)
         self.batch = 1
 
     def _times(self) -> Times:
         """Times of the current work, until now."""
-        whole = self._shop.clock() - self._began_s
+        whole = self._context.clock() - self._began_s
         return Times(max(0, int((whole - self.waited_s) * 1e6)), int(self.waited_s * 1e6))
 
     def _send(self, message: Down) -> None:
-        self._shop.send(self.key, message)
+        self._context.send(self.key, message)
 
     def _begin(self, task: OpenTask) -> Plan[None]:
         self._mark(task.arrived_s)
         try:
             if task.message.front_layers:  # the prompt comes through the edge's layers first
-                self._back = BackSession(self._shop.models.target, task.message.front_layers)
+                self._back = BackSession(self._context.models.target, task.message.front_layers)
             else:
                 yield from self._open()
         finally:  # its pictures count as waiting until now
-            self._shop.around.on_out(task)
+            self._context.environment.on_out(task)
 
     def _plan(self, message: DraftUp | SampledUp | More | HiddenUp | AloneUp) -> Plan[None]:
         if isinstance(message, HiddenUp):
@@ -186,7 +186,7 @@ class SessionWork:
         return self._verify(message)
 
     def _open(self) -> Plan[None]:
-        message, shop = self._message, self._shop
+        message, context = self._message, self._context
         verifier = self._new_verifier()
         yield from verifier.prefill.plan(prompt_from_wire(message), message.history, admit=self._admit)
         token = None
@@ -198,18 +198,18 @@ class SessionWork:
         forced = verifier.answer[len(message.history) + 1 :]  # tokens that a grammar forces after it
         self._send(Opened(message.session, token, verifier.limit, times.verify_us, times.queue_us, forced))
         self.use.log.info("prefilled", verify_ms=times.verify_us / 1e3, queue_ms=times.queue_us / 1e3)
-        hint_maker = shop.models.hint_maker
+        hint_maker = context.models.hint_maker
         if message.hints and hint_maker is not None and type(verifier) is Verifier:
             options = sampling_from_wire(message.sampling)
             self._hinting = SessionHinting(
-                hint_maker, message, options, self._send_hint, self.use.log, shop.clock
+                hint_maker, message, options, self._send_hint, self.use.log, context.clock
             )
         if message.stream:
             self._stream(verifier, message.speculate)
 
     def _admit(self, tokens: int) -> None:
         self.tokens = tokens
-        self._shop.admit(self, tokens)
+        self._context.admit(self, tokens)
 
     def evict(self) -> bool:
         """Give the cache back until the next request; False if that is impossible."""
@@ -220,26 +220,26 @@ class SessionWork:
         return True
 
     def _send_hint(self, hint: HintDown) -> None:
-        self._shop.load.hints_sent += 1
+        self._context.load.hints_sent += 1
         self._send(hint)
 
     def _count(self, times: Times, tokens: int, drafted: int, accepted: int) -> None:
         """Count a verdict, or streamed tokens, that are about to be sent."""
-        self._shop.load.replied(times.verify_us, times.queue_us, tokens)
+        self._context.load.replied(times.verify_us, times.queue_us, tokens)
         self.use.worked(times.verify_us, times.queue_us)
         self.use.replied(tokens, drafted, accepted)
         if self.trace is not None:
             self.trace.replied(tokens, drafted, accepted)
-        if self._shop.around.keep is not None and tokens:
+        if self._context.environment.keep is not None and tokens:
             self._rounds.append((drafted, accepted))
 
     def ended(self) -> None:
         """The session was closed or forgotten: store its answer if answers are kept."""
-        keep, verifier, message = self._shop.around.keep, self._verifier, self._message
+        keep, verifier, message = self._context.environment.keep, self._verifier, self._message
         if keep is None or verifier is None or len(verifier.answer) <= len(message.history):
             return
         prompt = prompt_from_wire(message)
-        model, temperature = self._shop.models.target, message.sampling.temperature
+        model, temperature = self._context.models.target, message.sampling.temperature
         answer, rounds = tuple(verifier.answer), tuple(self._rounds)
         asked = tuple(prompt.ids), tuple(prompt.images)
         keep(
@@ -249,7 +249,7 @@ class SessionWork:
         )
 
     def _new_verifier(self) -> Verifier:
-        message, model = self._message, self._shop.models.target
+        message, model = self._message, self._context.models.target
         options = sampling_from_wire(message.sampling)
         recovery = Recovery(message.recovery)
         if recovery is Recovery.NOISE:
@@ -277,7 +277,7 @@ class SessionWork:
 
     def _stream(self, verifier: Verifier, speculate: int) -> None:
         """Decode without edge drafts from here on, until a draft comes or the answer ends."""
-        models = self._shop.models
+        models = self._context.models
         if speculate and models.draft_model is None and not models.looks_up:
             raise ProtocolError("this verifier has no draft model: start it with --draft-model")
         self._speculate = speculate
@@ -302,7 +302,7 @@ class SessionWork:
         """One forward pass without a draft model. Where a grammar leaves only few continuations, all of them are
         verified along, which yields several tokens at once.
         """
-        draft = yield from verifier.choices.plan(self._shop.price_s)
+        draft = yield from verifier.choices.plan(self._context.price_s)
         if not draft.ids:
             yield from verifier.step.plan()
             return
@@ -341,14 +341,14 @@ class SessionWork:
             drafter = self._new_drafter()
             yield from drafter.prefill.plan(prompt_from_wire(self._message))
             self._drafter = drafter
-        began_s, waited_s = self._shop.clock(), self.waited_s
+        began_s, waited_s = self._context.clock(), self.waited_s
         proposal = yield from self._drafter.chain.plan(answer, size)
-        took_s = self._shop.clock() - began_s - (self.waited_s - waited_s)
+        took_s = self._context.clock() - began_s - (self.waited_s - waited_s)
         return proposal.draft, 0 if is_first else max(0, int(took_s * 1e6))
 
     def _new_drafter(self) -> ChainDrafter | LookupDrafter:
         """A cloud drafter for this session alone, so that one client's answers do not show in another's timing."""
-        draft_model, model = self._shop.models.draft_model, self._shop.models.target
+        draft_model, model = self._context.models.draft_model, self._context.models.target
         if draft_model is not None:
             return ChainDrafter(DraftModel(draft_model, sampling_from_wire(self._message.sampling)))
         return LookupDrafter(SuffixMemory(), model.eos_token_ids, model.never_drafted)
@@ -369,7 +369,7 @@ class SessionWork:
         elif not isinstance(verifier, SampledVerifier):
             raise ProtocolError("rejection sampling was not agreed on when the session was opened")
         elif isinstance(message, SampledUp):
-            q = q_from_wire(message.q, len(message.ids), self._shop.models.target.vocab_size)
+            q = q_from_wire(message.q, len(message.ids), self._context.models.target.vocab_size)
             draft = Draft(message.base, tuple(message.ids))
             verdict = yield from verifier.verify_sampled.plan(draft, q, message.fix)
         else:
@@ -404,7 +404,7 @@ class SessionWork:
             raise ProtocolError("a layer split was not agreed on when the session was opened")
         if self._verifier is None:
             prompt = prompt_from_wire(self._message)
-            rows = self._shop.models.target.encode(prompt).ids.shape[0] + len(self._message.history)
+            rows = self._context.models.target.encode(prompt).ids.shape[0] + len(self._message.history)
             back.hand_in(message.data, rows)
             yield from self._open()
             return

@@ -61,7 +61,7 @@ class VllmEngine:
         self,
         core: VllmCore,
         target: VllmTarget,
-        around: EngineEnvironment,
+        environment: EngineEnvironment,
         clock: Callable[[], float] = time.perf_counter,
         overcommit: float = 1.0,
         name: str = "",
@@ -72,9 +72,9 @@ class VllmEngine:
         # If the target's workers are other processes, this process would not learn of a grammar that fails.
         self.can = replace(CAN, grammars=core.workers == 1)
         self._core = core
-        core.when_lost(around.fail)
+        core.when_lost(environment.fail)
         self._target = target
-        self._around = around
+        self._environment = environment
         self._clock = clock
         self._name = name
         self.load = EngineLoad(clock())
@@ -107,7 +107,7 @@ class VllmEngine:
         # OpenMP's thread count is set per thread; vLLM's kernels refuse any other count than they were planned with.
         set_num_threads(self._threads)
         while not self._stopping:
-            self._around.beats.mark("engine")
+            self._environment.beats.mark("engine")
             if not self._busy:
                 try:
                     first = self._arriving.get(timeout=BEAT_S)
@@ -115,7 +115,7 @@ class VllmEngine:
                     continue
                 self._take_arrivals(first)
             self.work_off()
-        self._around.beats.end("engine")
+        self._environment.beats.end("engine")
         self.let_go()
 
     def let_go(self) -> None:
@@ -135,8 +135,8 @@ class VllmEngine:
                     True  # the server ends and notifies edges, which continue their answers elsewhere
                 )
                 return
-            self._around.log.error(
-                "engine_failed", sessions=len(self._sessions), traceback=self._around.log.trace_of(error)
+            self._environment.log.error(
+                "engine_failed", sessions=len(self._sessions), traceback=self._environment.log.trace_of(error)
             )
             for key in list(self._sessions):
                 self._end(
@@ -181,7 +181,7 @@ class VllmEngine:
         for one in prepared:
             self._begin(one.session, one.result)
         for task in dropped:
-            self._around.on_out(task)
+            self._environment.on_out(task)
         for task in arrived:
             self._take(task)
 
@@ -190,31 +190,31 @@ class VllmEngine:
             self._forget(task.key)
             self._open(task)
         elif isinstance(task, CloseTask):
-            self._around.on_out(task)
+            self._environment.on_out(task)
             self._forget(task.key)
         elif isinstance(task, PauseTask):
-            self._around.on_out(task)
+            self._environment.on_out(task)
             (self._paused.add if task.paused else self._paused.discard)(task.key[0])
             for one in [one for one in self._sessions.values() if one.key[0] == task.key[0]]:
                 self._go_on(one)
         elif not isinstance(task, StopTask):
             session = self._sessions.get(task.key)
             if session is None:  # closed in the meantime
-                self._around.on_out(task)
+                self._environment.on_out(task)
                 return
             session.tasks.put(task)
             self._go_on(session)
 
     def _open(self, task: OpenTask) -> None:
         self._opened += 1
-        use = task.use or SessionUse("", self._around.log.bind(session=task.key[1]))
+        use = task.use or SessionUse("", self._environment.log.bind(session=task.key[1]))
         try:
             session = VllmSession(task, use, self._opened, self.can.grammars)
         except ProtocolError as error:
-            self._around.on_out(task)
+            self._environment.on_out(task)
             use.log.warning(ERROR_REFUSED, reason=str(error))
             use.ended_with(ERROR_REFUSED)
-            self._around.outbox(task.key, ErrorDown(task.key[1], ERROR_REFUSED, str(error)[:1900]), True)
+            self._environment.outbox(task.key, ErrorDown(task.key[1], ERROR_REFUSED, str(error)[:1900]), True)
             return
         self._sessions[task.key] = session
         if task.message.images or session.options.grammar:
@@ -234,7 +234,7 @@ class VllmEngine:
         finally:
             charged.reset(token)
         self._arriving.put(_Prepared(session, result))
-        self._around.wake()
+        self._environment.wake()
 
     def _encoded(self, session: VllmSession) -> EncodedPrompt | Exception:
         try:
@@ -244,7 +244,7 @@ class VllmEngine:
 
     def _begin(self, session: VllmSession, result: EncodedPrompt | Exception) -> None:
         """Start a session whose prompt is prepared, or end it if that failed."""
-        self._around.on_out(session.opening)
+        self._environment.on_out(session.opening)
         if self._sessions.get(session.key) is not session:
             return  # closed in the meantime
         try:
@@ -347,7 +347,7 @@ class VllmEngine:
     def _answer(self, session: VllmSession) -> None:
         while session.answer is not None:
             if session.opened:
-                session.next_draft(self._around.on_out)
+                session.next_draft(self._environment.on_out)
             now = self._clock()
             reply = session.reply(now)
             if reply is None:
@@ -355,7 +355,7 @@ class VllmEngine:
             if isinstance(reply, VerdictDown | Tokens):
                 tokens = reply.last + 1 if isinstance(reply, VerdictDown) else len(reply.ids)
                 self.load.replied(reply.verify_us, reply.queue_us, tokens)
-            self._around.outbox(session.key, reply, False)
+            self._environment.outbox(session.key, reply, False)
             session.begin(now)
 
     def _feed_the_starved(self) -> None:
@@ -408,13 +408,13 @@ class VllmEngine:
         if key in self._sessions:
             self._sessions[key].use.ended_with(code)
         self._forget(key)
-        self._around.outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
+        self._environment.outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
 
     def _forget(self, key: SessionKey) -> None:
         session = self._sessions.pop(key, None)
         if session is None:
             return
         for task in session.tasks.drop():
-            self._around.on_out(task)
+            self._environment.on_out(task)
         self._drop_request(session)
         self._feed_the_starved()

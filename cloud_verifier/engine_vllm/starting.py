@@ -43,7 +43,7 @@ def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
     settings = CoreSettings(kv_bytes, config.max_sessions, rows, config.dtype, config.share != "none", images, workers)
     core = VllmCore(target, settings)
     log.info("vllm", blocks=core.blocks, block_tokens=core.block_tokens, kv_mb=kv_bytes >> 20, workers=workers)
-    return target, lambda around: VllmEngine(core, target, around)
+    return target, lambda environment: VllmEngine(core, target, environment)
 
 
 def refuse_what_is_not_done(config: ServerConfig) -> None:

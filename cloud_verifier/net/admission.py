@@ -103,7 +103,7 @@ class Admission:
         config: ServerConfig,
         model: LoadedModel,
         log: EventLog,
-        ways: AdmissionCallbacks,
+        callbacks: AdmissionCallbacks,
         clock: Callable[[], float],
         can: Capabilities,
         decode: Callable[[bytes], Up] = decode_up,
@@ -112,7 +112,7 @@ class Admission:
         self._config = config
         self._model = model
         self._log = log
-        self._ways = ways
+        self._callbacks = callbacks
         self._clock = clock
         self._can = can
         self._decode = decode
@@ -135,7 +135,7 @@ class Admission:
     def take(self, identity: bytes, frames: list[bytes]) -> None:
         """Handle the frames of one message from a client."""
         client = self.clients.heard_of(identity)
-        shown = self._ways.key_of(identity)
+        shown = self._callbacks.key_of(identity)
         if shown is not client.key and shown is not None:  # its first message, or its key's rights have changed
             self.clients.know(identity, shown)
         size = sum(map(len, frames))
@@ -177,7 +177,7 @@ class Admission:
         self._drop_parts(key, entry)
         self._parts.pop(key, None)
         self.sessions.remove(key)
-        self._ways.submit(CloseTask(key))
+        self._callbacks.submit(CloseTask(key))
         if entry.use is not None:
             entry.use.client.sessions -= 1
             entry.use.log.info("closed", reason=reason, **entry.use.totals(self._clock()))
@@ -222,21 +222,21 @@ class Admission:
             self._open(client, message, size)
             return
         if isinstance(message, Ping) and message.session == 0:
-            self._ways.reply(identity, Pong(0, 0, 0))
+            self._callbacks.reply(identity, Pong(0, 0, 0))
             return
         key = (identity, message.session)
         entry = self.sessions.get(key)
         if entry is None:
             if not isinstance(message, Close):
                 text = "unknown session: open it again"
-                self._ways.reply(identity, ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text))
+                self._callbacks.reply(identity, ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text))
             return
         entry.last_heard = self._clock()
         if entry.use is not None:
             entry.use.bytes_up += size
         if isinstance(message, Ping):
             pong = Pong(message.session, entry.received, entry.answered, entry.streamed)
-            self._ways.reply(identity, pong)
+            self._callbacks.reply(identity, pong)
         elif isinstance(message, Close):
             self.forget(key, "close")
         else:
@@ -266,7 +266,7 @@ class Admission:
         entry.received = max(entry.received, message.round)
         if isinstance(message, More):  # the round is open again
             entry.answered = max(0, min(entry.answered, message.round - 1))
-        self._ways.submit(SessionTask(key, message, time.perf_counter(), client.owner))
+        self._callbacks.submit(SessionTask(key, message, time.perf_counter(), client.owner))
 
     def _complete(
         self, client: Client, key: SessionKey, entry: SessionEntry, message: PartUp
@@ -317,7 +317,7 @@ class Admission:
             images, missing = self.pictures.look_up(client.lasting, told.images)
             if missing:
                 text = f"{len(missing)} of the images are not kept (any more): send them"
-                self._ways.reply(identity, ErrorDown(session, ERROR_PICTURES, text, missing))
+                self._callbacks.reply(identity, ErrorDown(session, ERROR_PICTURES, text, missing))
                 return
             message = msgspec.structs.replace(told, images=images)
             # From now on a named picture counts like one that was sent.
@@ -341,7 +341,7 @@ class Admission:
             stream=message.stream,
         )
         now, scope = time.perf_counter(), self._scope_of(client, message)
-        self._ways.submit(OpenTask(key, message, now, client.rank, client.owner, scope, use))
+        self._callbacks.submit(OpenTask(key, message, now, client.rank, client.owner, scope, use))
 
     def _check_room(self, client: Client, message: Open) -> None:
         """Raise _Refused if no session, or none of this client or target, can be opened now."""
@@ -403,7 +403,7 @@ class Admission:
 
     def _count_waiting(self, client: Client, message: Up) -> None:
         """Count a message that is about to wait for the engine. Raises _Refused if it may not wait."""
-        if self._ways.full(client.identity):
+        if self._callbacks.full(client.identity):
             raise _Refused(ERROR_BUSY, "you are not reading replies: read them, then try again")
         if text := self.ledger.charge(client.owner, weight_of(message), client.limits):
             raise _Refused(ERROR_BUSY, text)
@@ -416,7 +416,7 @@ class Admission:
                 f"{hello.version}: install the same release on both sides"
             )
             self._log.warning("version_mismatch", theirs=hello.version, ours=PROTOCOL_VERSION)
-            self._ways.reply(identity, ErrorDown(0, ERROR_VERSION, text))
+            self._callbacks.reply(identity, ErrorDown(0, ERROR_VERSION, text))
             return
         token = hello.token
         before = self.clients.resume(identity, token) if isinstance(token, bytes) and token else None
@@ -425,7 +425,7 @@ class Admission:
             self.log_of(before).info("resumed", client=client.name)
             for key in self.sessions.of_client(before):  # their connection is gone
                 self.forget(key, "resumed")
-        self._ways.reply(identity, self._welcome(self.clients.heard_of(identity)))
+        self._callbacks.reply(identity, self._welcome(self.clients.heard_of(identity)))
 
     def _welcome(self, client: Client) -> Welcome:
         model, limits, rules = self._model, client.limits, self._model.picture_rules
@@ -476,13 +476,13 @@ class Admission:
             entry.use.log.warning(code, reason=text)
         else:
             self._log.warning(code, client=self.clients.name_of(identity), session=session, reason=text)
-        self._ways.reply(identity, ErrorDown(session, code, text[:1900]))
+        self._callbacks.reply(identity, ErrorDown(session, code, text[:1900]))
 
     def _look_for_the_silent(self) -> None:
         """The table is full: remove clients that are no longer connected."""
         began = self._clock()
         if began < self._next_look_s:
             return
-        self._ways.look_for({identity for identity, _ in self.sessions})
+        self._callbacks.look_for({identity for identity, _ in self.sessions})
         ended = self._clock()
         self._next_look_s = ended + max(_BETWEEN_LOOKS_S, (ended - began) / _LOOKING)

@@ -116,9 +116,9 @@ class Server:
         self._router = make_router(self._context)
         bounds = self._connection_bounds(keyring)
         self._connections = Connections(self._router, log, bounds, keyring is not None)
-        self._door: Authenticator | None = None
+        self._authenticator: Authenticator | None = None
         if keyring is not None:
-            self._door = Authenticator(
+            self._authenticator = Authenticator(
                 self._context,
                 self._router,
                 self._connections,
@@ -154,17 +154,17 @@ class Server:
         self._stop_socket.connect("inproc://replies")
         self._trimmer = HeapTrimmer(clock)
         self._outbox = Outbox(self._hand_over, self._pause, clock)
-        ways = AdmissionCallbacks(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
+        callbacks = AdmissionCallbacks(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
         keep = None if self._verdicts is None else self._verdicts.add
         self.beats = Heartbeats()
-        around = EngineEnvironment(
+        environment = EngineEnvironment(
             self._from_engine, log, self._wake, self._given_back, tracing, self._fail, keep, self.beats
         )
         if make_engine is None:
             make_engine = own_engine(config.policy, Models(model, looks_up=config.draft_model == LOOKUP))
-        self._engine: AnyEngine = make_engine(around)
+        self._engine: AnyEngine = make_engine(environment)
         decode = decode_up if tracing is None else decode_traced
-        self._admission = Admission(config, model, log, ways, clock, self._engine.can, decode)
+        self._admission = Admission(config, model, log, callbacks, clock, self._engine.can, decode)
 
     def stop(self) -> None:
         """Make run() return soon; safe from other threads and from a signal handler of the serving one."""
@@ -217,7 +217,9 @@ class Server:
 
     def counters(self) -> dict[str, float]:
         """Counters, by name; from any thread."""
-        refused = self._connections.handshakes_failed + (0 if self._door is None else self._door.refused)
+        refused = self._connections.handshakes_failed
+        if self._authenticator is not None:
+            refused += self._authenticator.refused
         cut = self._connections.cut.total()
         pictures = self._admission.pictures
         counts = {"pictures_named": pictures.named, "pictures_missing": pictures.missing}
@@ -246,7 +248,7 @@ class Server:
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._inbox, zmq.POLLIN)
-        for socket in () if self._door is None else self._door.sockets:
+        for socket in () if self._authenticator is None else self._authenticator.sockets:
             poller.register(socket, zmq.POLLIN)
         self._log.info(
             "ready",
@@ -255,7 +257,7 @@ class Server:
             vocab_size=self._model.vocab_size,
             device=str(self._model.device),
             protocol=PROTOCOL_VERSION,
-            keys=self._door is not None,
+            keys=self._authenticator is not None,
         )
         try:
             running = True
@@ -264,10 +266,10 @@ class Server:
                 ready = dict(poller.poll(self._poll_timeout_ms()))
                 if self._inbox in ready:
                     running = self._deliver_replies()
-                if self._door is not None:
-                    if not ready.keys().isdisjoint(self._door.sockets):
-                        self._door.work()
-                    self._door.look(self._admission.sessions.clients)
+                if self._authenticator is not None:
+                    if not ready.keys().isdisjoint(self._authenticator.sockets):
+                        self._authenticator.work()
+                    self._authenticator.look(self._admission.sessions.clients)
                 if self._router in ready:
                     self._take_messages()
                 if self._inline:
@@ -369,8 +371,8 @@ class Server:
 
     def _receive(self) -> list[bytes] | None:
         """The next message of an admitted client; None if it was refused. Raises zmq.Again if there is none."""
-        if self._door is not None:
-            return self._door.receive()
+        if self._authenticator is not None:
+            return self._authenticator.receive()
         identity, first, frames = self._connections.receive()
         self._connections.heard(identity, first, "")
         return [identity, *frames]
@@ -389,7 +391,7 @@ class Server:
         return ConnectionBounds(one, max(one, limits.queued_bytes), total, of_key)
 
     def _key_of(self, identity: bytes) -> ClientKey | None:
-        return None if self._door is None else self._door.client(identity)
+        return None if self._authenticator is None else self._authenticator.client(identity)
 
     def _refuse_key(self, identity: bytes, text: str) -> None:
         self._admission.clients.use_of(identity).refused[ERROR_KEY] += 1
@@ -463,8 +465,8 @@ class Server:
         waits = [BEAT_S] if expiry is None else [BEAT_S, expiry - self._clock()]
         if self._drained_by is not None:
             waits.append(max(0.0, self._drained_by - self._clock()))
-        if self._door is not None:
-            waits.append(self._door.seconds_to_look())
+        if self._authenticator is not None:
+            waits.append(self._authenticator.seconds_to_look())
         return max(1, int(min(waits) * 1000) + 1)
 
     def _shut_down(self, engine_thread: threading.Thread) -> None:
@@ -487,8 +489,8 @@ class Server:
             self._stopped = True
             if self._wake_socket is not None:
                 self._wake_socket.close(linger=0)
-        if self._door is not None:
-            self._door.close()
+        if self._authenticator is not None:
+            self._authenticator.close()
         self._router.close(linger=LINGER_MS)
         self._inbox.close(linger=0)
         self._stop_socket.close(linger=0)

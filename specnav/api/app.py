@@ -63,8 +63,8 @@ class Routes:
     def __init__(
         self,
         config: ApiConfig,
-        house: EdgePool,
-        desk: RequestQueue,
+        pool: EdgePool,
+        queue: RequestQueue,
         keys: ApiKeys | None,
         counters: Counters,
         log: EventLog,
@@ -73,8 +73,8 @@ class Routes:
         """workers_wrong: see `Launcher.wrong`."""
         self._workers_wrong = workers_wrong
         self._config = config
-        self._house = house
-        self._desk = desk
+        self._pool = pool
+        self._queue = queue
         self._keys = keys
         self._counters = counters
         self._log = log
@@ -98,17 +98,17 @@ class Routes:
     async def health(self, request: Request) -> Response:
         """Whether this server works, regardless of the verifier."""
         self._check_site(request)
-        wrong = self._house.stuck(STUCK_S) or self._workers_wrong()
+        wrong = self._pool.stuck(STUCK_S) or self._workers_wrong()
         return self._state(wrong)
 
     async def ready(self, request: Request) -> Response:
         """Whether it accepts requests and its loops run."""
         self._check_site(request)
-        ends = "the server is shutting down" if self._desk.closed else ""
-        return self._state(ends or self._house.stuck(SLOW_S) or self._workers_wrong())
+        ends = "the server is shutting down" if self._queue.closed else ""
+        return self._state(ends or self._pool.stuck(SLOW_S) or self._workers_wrong())
 
     def _state(self, wrong: str) -> Response:
-        state = {"status": wrong or "ok", "answers": self._desk.busy, "waiting": self._desk.waiting}
+        state = {"status": wrong or "ok", "answers": self._queue.busy, "waiting": self._queue.waiting}
         return JSONResponse(state, 503 if wrong else 200)
 
     async def metrics(self, request: Request) -> Response:
@@ -119,13 +119,13 @@ class Routes:
     async def models(self, request: Request) -> Response:
         """The list of the one model."""
         self._owner(request)
-        return JSONResponse(replies.models(await self._house.told_name(), self._since))
+        return JSONResponse(replies.models(await self._pool.told_name(), self._since))
 
     async def model(self, request: Request, name: str) -> Response:
         """The model with this name."""
         self._owner(request)
-        ours = await self._house.told_name()
-        if not await self._house.is_called(name):
+        ours = await self._pool.told_name()
+        if not await self._pool.is_called(name):
             raise no_model(name, ours)
         return JSONResponse(replies.model(ours, self._since))
 
@@ -142,11 +142,11 @@ class Routes:
         record = RequestRecord(request.url.path, "", time.perf_counter())
         try:
             record.client = self._owner(request)
-            self._desk.check()  # before a long body is read in vain
+            self._queue.check()  # before a long body is read in vain
             asked = await self._asked(request, kind)
             record.stream = asked.stream
-            if not await self._house.is_called(asked.model):
-                raise no_model(asked.model, self._house.name)
+            if not await self._pool.is_called(asked.model):
+                raise no_model(asked.model, self._pool.name)
             async with watched(request) as gone:
                 answer = await self._started(asked, record.client, gone)
                 shapes = replies.Shapes(asked, asked.model)
@@ -193,7 +193,7 @@ class Routes:
                 if answer.ended is None:
                     await say(ready, True)
                     ready = b""
-                    await answer.rest(max(EVENT_EVERY_S, self._desk.busy / EVENTS_PER_S))
+                    await answer.rest(max(EVENT_EVERY_S, self._queue.busy / EVENTS_PER_S))
                 piece = await answer.next()
             outcome = answer.ended
             assert isinstance(outcome, AnswerOutcome)
@@ -214,9 +214,9 @@ class Routes:
 
     async def _started(self, asked: ApiRequest, owner: str, gone: asyncio.Event) -> ApiAnswer:
         """Start an answer once the queue has a place for it."""
-        await unless(gone, self._house.compiled(asked, owner))
-        await unless(gone, self._desk.take())
-        return self._house.start(asked, owner, self._desk.give_back)
+        await unless(gone, self._pool.compiled(asked, owner))
+        await unless(gone, self._queue.take())
+        return self._pool.start(asked, owner, self._queue.give_back)
 
     def _owner(self, request: Request) -> str:
         """Owner of a request. Raises ApiError for a missing or wrong key."""

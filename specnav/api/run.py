@@ -98,11 +98,11 @@ def run_api(config: ApiConfig) -> int:
         warm_up(draft)
         pace(draft, config.draft_ms)
         joint = join_forwards(draft, config.together)
-        house = EdgePool(config, draft, log)
-        desk = RequestQueue(config.answers, config.queue)
-        counters = Counters(joint, lambda: desk.busy, lambda: desk.waiting)
+        pool = EdgePool(config, draft, log)
+        queue = RequestQueue(config.answers, config.queue)
+        counters = Counters(joint, lambda: queue.busy, lambda: queue.waiting)
         try:
-            house.knock()
+            pool.knock()
         except LinkLost as error:
             log.warning("verifier_unreachable", reason=str(error))
         settle_memory()
@@ -110,16 +110,16 @@ def run_api(config: ApiConfig) -> int:
         sys.setswitchinterval(0.0005)
         bound = address_of(listening)
         server = ApiServer(
-            Routes(config, house, desk, keys, counters, log, lambda: launcher.wrong(time.monotonic())).app(),
+            Routes(config, pool, queue, keys, counters, log, lambda: launcher.wrong(time.monotonic())).app(),
             config.drain_s,
-            ready=lambda: log.info("ready", bind=bound, model=house.name, method=config.method),
-            drain=desk.close,
-            stop=house.cancel_all,
+            ready=lambda: log.info("ready", bind=bound, model=pool.name, method=config.method),
+            drain=queue.close,
+            stop=pool.cancel_all,
             own_files=64 + FILES_PER_ANSWER * config.answers,
         )
         try:
             server.run([listening])
         finally:
-            house.close()
+            pool.close()
         log.info("stopped")
     return 0

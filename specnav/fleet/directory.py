@@ -58,8 +58,8 @@ class Directory:
         settings = self._kept.settings
         self._host = settings.host(node_address())
         bind = directory_bind(self._host, self._kept.port)
-        self._desk = DirectoryServer(bind, settings.keys, self._log, self._answer, self._rests)
-        self._keep(port=self._desk.port)
+        self._server = DirectoryServer(bind, settings.keys, self._log, self._answer, self._rests)
+        self._keep(port=self._server.port)
         self._status_server: StatusServer | None = None
         if metrics:
             pages = {"/targets": lambda: targets_json(self._register.reports())}
@@ -99,9 +99,9 @@ class Directory:
                 asks=register.asks,
                 moves=register.moves,
                 nobody=register.nobody,
-                malformed=self._desk.malformed,
-                too_fast=self._desk.too_fast,
-                connections_cut=self._desk.connections.cut.total(),
+                malformed=self._server.malformed,
+                too_fast=self._server.too_fast,
+                connections_cut=self._server.connections.cut.total(),
                 working=register.working(now),
                 pid=os.getpid(),
                 metrics="" if self._status_server is None else self._status_server.bind,
@@ -132,7 +132,7 @@ class Directory:
             numbers = list(self._kept.replicas)
         for number in numbers:
             self._end(number)
-        self._desk.close()
+        self._server.close()
 
     def _answer(self, who: bytes, owner: bytes, ask: Ask, rank: int) -> Take | Nobody:
         with self._lock:

@@ -47,7 +47,7 @@ _UNFINISHED_BYTES = 16 * MOST_BYTES
 _CONNECTIONS_OF_KEY = 256
 _AT_ONCE = 64
 _READ_AHEAD = 256
-_STOP = "inproc://desk-stop"
+_STOP = "inproc://directory-stop"
 
 
 class DirectoryServer:
@@ -88,7 +88,7 @@ class DirectoryServer:
         self._stop.bind(_STOP)
         self._ended = self._context.socket(zmq.PAIR)
         self._ended.connect(_STOP)
-        self._thread = threading.Thread(target=self._run, name="desk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="directory", daemon=True)
         self._thread.start()
 
     @property

@@ -38,11 +38,11 @@ class Cloud:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.said: list[tuple[int, Down]] = []
-        around = EngineEnvironment(
+        environment = EngineEnvironment(
             lambda key, message, over: self.said.append((key[1], message)), EventLog(StringIO())
         )
         models = Models(model, draft_model)
-        self.engine = Engine(models, around, Scheduler(policy), kv_bytes, shared_bytes, clock)
+        self.engine = Engine(models, environment, Scheduler(policy), kv_bytes, shared_bytes, clock)
 
     def submit_open(self, session: int, ids: Sequence[int], **more: Any) -> None:
         options = more.pop("options", OPTIONS)

@@ -33,8 +33,8 @@ class Cloud:
         self.model = model
         self.said: list[Down] = []
         self.log = StringIO()
-        around = EngineEnvironment(lambda _, message, __: self.said.append(message), EventLog(self.log))
-        self.engine = Engine(Models(model, hint_maker=maker), around)
+        environment = EngineEnvironment(lambda _, message, __: self.said.append(message), EventLog(self.log))
+        self.engine = Engine(Models(model, hint_maker=maker), environment)
 
     def open(
         self, session: int, text: str = "hello", options: GenerationOptions | None = None, **more: int

@@ -29,15 +29,15 @@ class Failing:
     can = Capabilities()
     idle = True
 
-    def __init__(self, around: EngineEnvironment, serves_s: float | None) -> None:
+    def __init__(self, environment: EngineEnvironment, serves_s: float | None) -> None:
         self.load = EngineLoad(time.perf_counter())
-        self._around = around
+        self._environment = environment
         self._serves_s = serves_s
         self._stopped = threading.Event()
 
     def run(self) -> None:
         self._stopped.wait(self._serves_s)
-        self._around.fail(WHY)
+        self._environment.fail(WHY)
         self._stopped.wait()
 
     def stop(self) -> None:
@@ -45,8 +45,8 @@ class Failing:
 
 
 def server_of(pair: Pair, log: EventLog, serves_s: float | None) -> Server:
-    def make(around: EngineEnvironment) -> Any:
-        return Failing(around, serves_s)
+    def make(environment: EngineEnvironment) -> Any:
+        return Failing(environment, serves_s)
 
     return Server(ServerConfig("m", bind="tcp://127.0.0.1:0"), pair.target, log, make_engine=make)
 

@@ -26,8 +26,8 @@ def small(model: LoadedModel, overcommit: float) -> Client:
     target = VllmTarget(model.path)
     core = VllmCore(target, CoreSettings(9 * 128 * 4 * 2 * 2 * 32 * 3, share=False))
 
-    def make(around: EngineEnvironment) -> AnyEngine:
-        return VllmEngine(core, target, around, overcommit=overcommit, name="small.")
+    def make(environment: EngineEnvironment) -> AnyEngine:
+        return VllmEngine(core, target, environment, overcommit=overcommit, name="small.")
 
     return Client(make)
 

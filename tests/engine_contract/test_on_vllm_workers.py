@@ -57,8 +57,8 @@ def shared(seeing_target: LoadedModel, failures: list[str]) -> Iterator[Client]:
     target = VllmTarget(seeing_target.path)
     core = VllmCore(target, CoreSettings(1 << 26, workers=WORKERS))
 
-    def make(around: EngineEnvironment) -> AnyEngine:
-        return VllmEngine(core, target, replace(around, fail=failures.append), name="shared.")
+    def make(environment: EngineEnvironment) -> AnyEngine:
+        return VllmEngine(core, target, replace(environment, fail=failures.append), name="shared.")
 
     client = Client(make)
     yield client

@@ -25,11 +25,11 @@ def makers() -> Callable[[LoadedModel], MakeEngine]:
             target = VllmTarget(model.path)
             cores[model.path] = target, VllmCore(target, CoreSettings(KV_BYTES))
 
-        def make(around: EngineEnvironment) -> AnyEngine:
+        def make(environment: EngineEnvironment) -> AnyEngine:
             if model.path in last:
                 last[model.path].let_go()
             target, core = cores[model.path]
-            engine = VllmEngine(core, target, around, name=f"{next(numbers)}.")
+            engine = VllmEngine(core, target, environment, name=f"{next(numbers)}.")
             last[model.path] = engine
             return engine
 

@@ -49,8 +49,8 @@ class Restarted(WiredLink):
         if not self._changed:
             self._changed = True
             self.target = self._other.target
-            around = EngineEnvironment(self._reply, EventLog(self._log))
-            self._engine = Engine(Models(self.target, self._other.draft), around)
+            environment = EngineEnvironment(self._reply, EventLog(self._log))
+            self._engine = Engine(Models(self.target, self._other.draft), environment)
 
     def ensure_connected(self, *others: object) -> Welcome:
         welcome = super().ensure_connected()

@@ -80,8 +80,8 @@ class WiredLink:
     ) -> None:
         self.target = target
         self._log = StringIO()
-        around = EngineEnvironment(self._reply, EventLog(self._log))
-        self._engine = Engine(Models(target, cloud_draft), around)
+        environment = EngineEnvironment(self._reply, EventLog(self._log))
+        self._engine = Engine(Models(target, cloud_draft), environment)
         self._has_draft = cloud_draft is not None
         self._slowness = slowness
         self._cuts = frozenset(cuts)

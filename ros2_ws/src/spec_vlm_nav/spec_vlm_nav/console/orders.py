@@ -91,8 +91,8 @@ def _number(message: dict[str, Any], key: str) -> int | None:
 class Orders:
     """Carries out commands; the caller has checked role and control."""
 
-    def __init__(self, desk: OrderSink, read_mission: ReadMission) -> None:
-        self._desk, self._read_mission = desk, read_mission
+    def __init__(self, sink: OrderSink, read_mission: ReadMission) -> None:
+        self._sink, self._read_mission = sink, read_mission
 
     def carry_out(
         self, page: Page, robot: ConsoleRobot, kind: str, message: dict[str, Any]
@@ -100,7 +100,7 @@ class Orders:
         """Carry out a command; returns why it is refused, "", or None: the result follows later."""
 
         def answer(good: bool, words: str) -> None:
-            self._desk.call(lambda: self._desk.answered(page, kind, good, words))
+            self._sink.call(lambda: self._sink.answered(page, kind, good, words))
 
         if kind == "say":
             return self._say(page, robot, str(message.get("text", ""))[:LONGEST_WORDS], message)
@@ -108,7 +108,7 @@ class Orders:
             robot.cancel()
         elif kind == "reset":
             robot.reset()
-            self._desk.log(page.robot, "warn", f"{page.name} reset the emergency stop")
+            self._sink.log(page.robot, "warn", f"{page.name} reset the emergency stop")
         elif kind in ("fault", "room"):
             return self._simulate(page, robot, kind, message, answer)
         elif kind == "mission":
@@ -130,11 +130,11 @@ class Orders:
         text = str(message.get("text", ""))[:LONGEST_MISSION]
 
         def when_read(steps: int, wrong: str) -> None:
-            if not wrong and not self._desk.has_control(page):
+            if not wrong and not self._sink.has_control(page):
                 wrong = "control was lost while the mission was read"
-            self._desk.done(page, message, wrong)
+            self._sink.done(page, message, wrong)
             if not wrong:
-                self._desk.log(page.robot, "info", f"{page.name}: mission of {steps} steps")
+                self._sink.log(page.robot, "info", f"{page.name}: mission of {steps} steps")
                 robot.run_mission(text, answer)
 
         self._read_mission(text, when_read)
@@ -146,7 +146,7 @@ class Orders:
         if not words:
             return 'say where to go: "find the silver bottle"'
         if is_stop(words):
-            self._desk.stop(page, "stop", "", f"“{words[:30]}”")
+            self._sink.stop(page, "stop", "", f"“{words[:30]}”")
             return ""
         parts = split(words)
         if len(parts) > 1 and not message.get("one"):
@@ -159,7 +159,7 @@ class Orders:
                 return str(error)
             return self.carry_out(page, robot, "mission", {"text": words})
         robot.instruct(words)
-        self._desk.log(page.robot, "info", f"{page.name}: “{words[:120]}”")
+        self._sink.log(page.robot, "info", f"{page.name}: “{words[:120]}”")
         return ""
 
     def _simulate(
@@ -172,13 +172,13 @@ class Orders:
                 return "seed must be an integer of at least 0"
             robot.cancel()
             robot.enter_room(seed)
-            self._desk.log(page.robot, "info", f"{page.name}: room {seed}")
+            self._sink.log(page.robot, "info", f"{page.name}: room {seed}")
             return ""
         name = str(message.get("name", ""))
         if name not in FAULTS:
             return f'there is no fault {name[:40]!r}; there are {", ".join(FAULTS)}'
         robot.inject(FAULTS[name], answer)
-        self._desk.log(page.robot, "warn", f"{page.name}: simulated fault: {name}")
+        self._sink.log(page.robot, "warn", f"{page.name}: simulated fault: {name}")
         return ""
 
     def _set_parameter(self, page: Page, robot: ConsoleRobot, message: dict[str, Any]) -> str:
@@ -192,8 +192,8 @@ class Orders:
 
         def answer(good: bool, words: str) -> None:
             said = f"{page.name}: {node} {name} = {value}" + ("" if good else f" refused: {words}")
-            self._desk.call(lambda: self._desk.answered(page, "param", good, said))
-            self._desk.call(lambda: self._desk.log(page.robot, "info" if good else "warn", said))
+            self._sink.call(lambda: self._sink.answered(page, "param", good, said))
+            self._sink.call(lambda: self._sink.log(page.robot, "info" if good else "warn", said))
 
         robot.set_parameter(node, name, value, answer)
         return ""
