@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,8 +11,10 @@ pytest.importorskip("spec_vlm_nav_interfaces.msg", reason="the interface package
 
 from builtin_interfaces.msg import Time
 from nav_msgs.msg import Odometry
+from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
+from std_msgs.msg import String
 
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
@@ -30,6 +33,7 @@ from spec_vlm_nav.ros.convert.messages import (
     status_of,
 )
 from spec_vlm_nav.ros.session import CommandSession
+from spec_vlm_nav.ros.subscriptions import subscribe
 from specdec.edge.stats import RoundStats
 
 STAMP = Time(sec=12, nanosec=500)
@@ -45,7 +49,6 @@ def test_an_order_arrives_as_the_command_it_was():
     message = session.sign(command_message(request, now=100.4, stamp=STAMP))
     assert message.source == MotionCommand.EXPLORATION and message.frame_stamp == Time(sec=7, nanosec=8)
     command = command_of(message)
-    assert command is not None
     assert (command.kind, command.session, command.instruction, command.sequence) == (
         CommandKind.MOVE,
         session.number,
@@ -56,8 +59,9 @@ def test_an_order_arrives_as_the_command_it_was():
     assert command.frame_age_s == pytest.approx(0.4)
 
 
-def test_unknown_kinds_and_states_are_no_records():
-    assert command_of(MotionCommand(kind=77)) is None
+def test_a_command_of_an_unknown_kind_stands_and_an_unknown_state_is_no_record():
+    command = command_of(MotionCommand(kind=77, distance_m=0.5, text="forward"))
+    assert (command.kind, command.text) == (CommandKind.HOLD, "a command of unknown kind 77")
     assert status_of(MotionStatus(state=77)) is None
 
 
@@ -140,3 +144,17 @@ def test_the_measurements_hold_all_of_an_answer():
         "turn left 8",
         Time(sec=7, nanosec=8),
     )
+
+
+@pytest.mark.parametrize("tells", [True, False])  # False: Humble reports no send times
+def test_a_message_counts_once_and_the_same_words_again_count_again(tells, monkeypatch):
+    if not tells:
+        monkeypatch.delattr(Subscription, "CallbackType")
+    heard, callbacks = [], []
+    node = SimpleNamespace(create_subscription=lambda kind, topic, act, *_, **__: callbacks.append(act))
+    subscribe(node, String, "stop", lambda message: heard.append(message.data))
+    reliable, best_effort = callbacks
+    sends = ((1, reliable), (2, reliable), (1, best_effort), (2, best_effort), (3, best_effort), (3, reliable))
+    for sent, callback in sends:
+        callback(String(data="stop"), *([{"source_timestamp": sent}] if tells else []))
+    assert heard == ["stop"] * 3

@@ -25,7 +25,9 @@ a lasting state needs a third subscription.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 import math
 import time
 from typing import Any
@@ -76,25 +78,37 @@ def subscribe_stamped(
 
     The time is infinite if the middleware, or an old rclpy, does not report it.
     """
-    heard: dict[tuple[int, str], float] = {}
+    # When a message was heard last, and how often by each subscription.
+    heard: dict[tuple[int, str], tuple[float, Counter[int]]] = {}
 
-    def once(message: Any, info: Any) -> None:
+    def once(subscription: int, message: Any, info: Any) -> None:
         sent, now = info.get("source_timestamp", 0) if info else 0, time.monotonic()
         key = (sent, str(message))
-        # With a send time, however late the duplicate arrives: a busy machine may delay it.
-        again = key in heard if sent else heard.get(key, -math.inf) > now - ONCE_S
-        heard[key] = now
+        last, counts = heard.pop(key, (now, Counter[int]()))
+        if not sent and last <= now - ONCE_S:
+            counts.clear()
+        most = max(counts.values(), default=0)
+        counts[subscription] += 1
+        # With a send time, however late the duplicate arrives: a busy machine may delay it. Without
+        # one, what the same subscription hears again is another message: a second stop must count.
+        again = bool(most) if sent else counts[subscription] <= most
+        heard[key] = now, counts
         while len(heard) > KEPT:
             del heard[next(iter(heard))]
         if not again:
             act(message, sent * 1e-9 if sent else math.inf)
 
     tells = hasattr(Subscription, "CallbackType")
-    callback = once if tells else lambda message: once(message, None)
     kinds = [qos("reliable", 20), qos("best_effort", 20)]
     if latched:
         kinds.append(qos("reliable", 20, latched=True))
-    for kept in kinds:
+    for number, kept in enumerate(kinds):
+        told = partial(once, number)
+        callback = told if tells else partial(_without_info, told)
         # No warning about incompatible QoS: one of the subscriptions is expected not to match.
         quiet = SubscriptionEventCallbacks(use_default_callbacks=False)
         node.create_subscription(kind, topic, callback, kept, raw=raw, event_callbacks=quiet)
+
+
+def _without_info(told: Callable[[Any, Any], None], message: Any) -> None:
+    told(message, None)

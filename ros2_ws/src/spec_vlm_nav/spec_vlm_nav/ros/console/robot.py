@@ -182,9 +182,8 @@ class RosRobot(CommandPublisher):
         self._wake(self.name, "frame")
 
     def _on_command(self, message: MotionCommand) -> None:
-        if (command := command_of(message)) is not None:
-            with self._lock:
-                self._board.on_command(command, decided_by(message.source), time.monotonic())
+        with self._lock:
+            self._board.on_command(command_of(message), decided_by(message.source), time.monotonic())
 
     def _on_status(self, message: MotionStatus) -> None:
         if (status := status_of(message)) is not None:

@@ -84,12 +84,13 @@ def duration_of(seconds: float) -> Duration:
     return Duration(sec=int(seconds), nanosec=int(seconds % 1 * 1e9))
 
 
-def command_of(message: MotionCommand) -> Command | None:
-    """Return a motion command, or None if its kind is unknown."""
+def command_of(message: MotionCommand) -> Command:
+    """Return a motion command; one of an unknown kind counts as HOLD."""
+    text = one_line(message.text)
     try:
         kind = CommandKind(message.kind)
     except ValueError:
-        return None
+        kind, text = CommandKind.HOLD, f"a command of unknown kind {message.kind}"
     return Command(
         kind=kind,
         session=message.session,
@@ -98,7 +99,7 @@ def command_of(message: MotionCommand) -> Command | None:
         motion=Motion(message.distance_m, message.angle_rad),
         deadline_s=seconds_of(message.deadline),
         frame_age_s=message.frame_age_s,
-        text=one_line(message.text),
+        text=text,
         unverified=message.unverified,
     )
 

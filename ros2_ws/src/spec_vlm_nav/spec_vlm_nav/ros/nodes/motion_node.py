@@ -164,15 +164,9 @@ class MotionNode:
         self._loop.follow()
 
     def _on_command(self, message: MotionCommand) -> None:
-        command = command_of(message)
-        if command is None:
-            self.node.get_logger().warning(
-                f"motion command of unknown kind {message.kind} ignored"
-            )
-            return
         proofs = self._core.gate.supervision
         unproven = proofs.unproven(message.session, bytes(message.nonce), time.monotonic())
-        self._loop.command(command, unproven)
+        self._loop.command(command_of(message), unproven)
 
     def _on_robot_state(self, message: RobotState) -> None:
         self._core.on_robot_state(message.ready, one_line(message.reason), time.monotonic())
