@@ -70,6 +70,22 @@ def test_a_stop_overtakes_all_that_wait(monkeypatch):
     run(test)
 
 
+def test_closed_while_connections_wait_nothing_is_left_to_do(monkeypatch):
+    monkeypatch.setattr(connection_queue, "SERVED_A_S", 4.0)  # eight at once, and the next in a quarter of a second
+
+    async def test():
+        wrong = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+        with opened(most=20) as (_, come):
+            waiting = [come(ASK) for _ in range(12)]
+            await turn()
+        assert is_closed(waiting[-1])
+        await asyncio.sleep(0.3)
+        assert wrong == []
+
+    run(test)
+
+
 def test_a_stop_whose_headers_come_slowly_waits_like_others_and_is_served():
     async def test():
         with opened() as (served, come):

@@ -61,7 +61,9 @@ class ConnectionQueue:
         self._silent_s, self._secured, self._head_bytes = silent_s, secured, head_bytes
         self._silent: OrderedDict[socket.socket, tuple[str, asyncio.TimerHandle]] = OrderedDict()
         self._waiting: OrderedDict[str, list[socket.socket]] = OrderedDict()  # by address
-        self._count, self._due = 0, False
+        self._count = 0
+        self._due: asyncio.TimerHandle | None = None  # serves the next ones
+        self._retry: asyncio.TimerHandle | None = None  # accepts again
         self._rate = MessageBucket(SERVED_A_S, 2 * SERVED_A_S)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(listening, self._accept)
@@ -69,6 +71,9 @@ class ConnectionQueue:
     def close(self) -> None:
         """Stop accepting, and close all queued connections."""
         self._loop.remove_reader(self._listening)
+        for timer in (self._due, self._retry):
+            if timer is not None:
+                timer.cancel()
         for one in list(self._silent):
             self._heard(one)
             one.close()
@@ -85,7 +90,7 @@ class ConnectionQueue:
             except OSError:  # no descriptor is left
                 self._make_room()
                 self._loop.remove_reader(self._listening)
-                self._loop.call_later(
+                self._retry = self._loop.call_later(
                     RETRY_S, self._loop.add_reader, self._listening, self._accept
                 )
                 return
@@ -148,7 +153,7 @@ class ConnectionQueue:
 
     def _next(self) -> None:
         """Serve waiting connections as the rate allows, and schedule the rest."""
-        if self._due:
+        if self._due is not None:
             return
         while self._count:
             address, those = self._waiting.popitem(last=False)
@@ -159,10 +164,9 @@ class ConnectionQueue:
             wait = self._rate.debt(self._loop.time(), 1)
             self._serve(one)
             if wait > 0:
-                self._due = True
-                self._loop.call_later(wait, self._again)
+                self._due = self._loop.call_later(wait, self._again)
                 return
 
     def _again(self) -> None:
-        self._due = False
+        self._due = None
         self._next()
