@@ -46,7 +46,8 @@ class MissionClient:
     ) -> dict[str, Any]:
         """Carry out a mission; returns its results. watch: called repeatedly, may raise.
 
-        Ctrl-C cancels the mission, and the robot stops. Raises UsageError if there is no mission_node, or it refuses.
+        Whatever ends this early, such as Ctrl-C, cancels the mission, and the robot stops. Raises UsageError if there
+        is no mission_node, or it refuses.
         """
         if not self._spin(self._actions.server_is_ready, wait_s):
             raise UsageError(f"no mission_node found; {START}")
@@ -57,22 +58,22 @@ class MissionClient:
             f = message.feedback
             doing = f"step {f.step} ({f.steps_over + 1} of {f.steps}): {f.doing}" if f.step else ""
             words = doing if f.phase == "running" else ": ".join(p for p in (f.phase, f.why) if p)
-            if words != told:
+            was, told = told, words
+            if words != was:
                 say(words)
-            told = words
 
         sent = self._actions.send_goal_async(RunMission.Goal(mission=text), feedback_callback=on_feedback)
-        if not self._spin(sent.done, ANSWER_S):
-            raise UsageError("mission_node does not respond; see its log")
-        handle = sent.result()
-        ended = handle.get_result_async()
         try:
+            if not self._spin(sent.done, ANSWER_S):
+                raise UsageError("mission_node does not respond; see its log")
+            ended = sent.result().get_result_async()
             while not ended.done():
                 self._executor.spin_once(timeout_sec=SPIN_S)
                 watch()
-        except KeyboardInterrupt:
-            handle.cancel_goal_async()
-            self._spin(ended.done, STAND_S)
+        except BaseException:  # the robot must not carry on unattended
+            if self._spin(sent.done, STAND_S):
+                sent.result().cancel_goal_async()
+                self._spin(sent.result().get_result_async().done, STAND_S)
             raise
         result = ended.result().result
         if not result.results:

@@ -63,8 +63,8 @@ class OrderConfig:
 
     what: str = setting(REQUIRED, f"{', '.join(ORDERS[:-1])} or {ORDERS[-1]}.", positional=True)
     namespace: str = same_as(MissionConfig, "namespace")
-    step: int = setting(0, "With move: number of the step.", 0)
-    place: int = setting(0, "With move: new position in the list, from 1.", 0)
+    step: int = setting(0, "With move: number of the step.", 0, 2**31 - 1)
+    place: int = setting(0, "With move: new position in the list, from 1.", 0, 2**31 - 1)
     steps: str = setting("", "With append: the steps to add.", metavar="FILE|SENTENCE")
 
 

@@ -13,6 +13,7 @@ from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty, String
 
+from specnav.mission.live import mission_client
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.navigating import Robot
 from tests.graph.stack import speed
@@ -161,6 +162,15 @@ def test_a_killed_mission_node_stops_the_robot_and_the_mission_goes_on_after_a_r
     assert not robot.is_moving, "nothing goes on by itself"
     wait_until(lambda: robot.order("resume").success, 5, "the resume")
     robot.wait_until_moving()
+
+
+def test_a_client_that_ends_by_an_error_takes_its_mission_with_it(robot):
+    def say(words):
+        raise BrokenPipeError  # the program that read its output has ended
+
+    with mission_client(domain=robot.graph.domain) as client, pytest.raises(BrokenPipeError):
+        client.run(DRIVE, say)
+    assert robot.phase() == "ended" and not robot.is_moving
 
 
 def test_a_lost_deciding_node_pauses(robot):
