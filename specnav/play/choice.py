@@ -12,11 +12,12 @@ from specnav.errors import UsageError
 
 ODOMETRY = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})
 SENSORS, STRING = "sensor_msgs/msg/", "std_msgs/msg/String"
-# Types that a robot or motion_node obeys.
+# Types that a robot, motion_node or a joystick's teleoperation obeys.
 COMMANDS = frozenset(
     {
         "geometry_msgs/msg/Twist",
         "geometry_msgs/msg/TwistStamped",
+        "sensor_msgs/msg/Joy",
         "spec_vlm_nav_interfaces/msg/MotionCommand",
         "unitree_api/msg/Request",
     }
@@ -36,7 +37,7 @@ def is_heard(topic: BagTopic) -> bool:
     """Whether a topic is played if no topics are named."""
     if topic.kind == STRING:
         return topic.name.rpartition("/")[2] == "instruction"
-    return topic.kind in ODOMETRY or topic.kind.startswith(SENSORS)
+    return topic.kind in ODOMETRY or (topic.kind.startswith(SENSORS) and topic.kind not in COMMANDS)
 
 
 def parse_remaps(given: Sequence[str]) -> dict[str, str]:

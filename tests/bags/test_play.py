@@ -16,6 +16,7 @@ KINDS = {
     "/vlm_nav_node/reasoning": "std_msgs/msg/String",
     "/cmd_vel": "geometry_msgs/msg/Twist",
     "/motion_command": "spec_vlm_nav_interfaces/msg/MotionCommand",
+    "/joy": "sensor_msgs/msg/Joy",
     "/api/sport/request": "unitree_api/msg/Request",
     "/clock": "rosgraph_msgs/msg/Clock",
     "/empty": "nav_msgs/msg/Odometry",
