@@ -83,6 +83,7 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle():
     assert circles(imports()) == []
 

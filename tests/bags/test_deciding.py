@@ -120,6 +120,7 @@ def test_prompts_with_history_get_what_the_robot_remembered(tokenizer):
     assert "Your last actions: turn left 30." in tokenizer.decode(decoder.prompts[0].ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_sensor", [True, False])
 def test_a_run_tells_the_energy_of_its_decisions_or_that_there_is_no_sensor(
     monkeypatch, capsys, tmp_path, tokenizer, has_sensor
@@ -159,6 +160,7 @@ class Ending:
         return self.decider.decide(task, picture, history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "code"), [(LinkLost("the verifier is gone"), 1), (KeyboardInterrupt(), 130)]
 )

@@ -35,6 +35,7 @@ def bag(path, version, plugin, **topics):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("plugin", list(StoragePlugin))
 @pytest.mark.parametrize("metadata", [True, False])

@@ -19,6 +19,8 @@ from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
 from tests.bags.made_up import STEP_NS, MadeUp, walk
 
+pytestmark = pytest.mark.slow
+
 ROOMS = Path(__file__).resolve().parents[1] / "data" / "rooms.mcap"
 
 pytest.importorskip("starlette")

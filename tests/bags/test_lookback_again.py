@@ -28,6 +28,7 @@ def bag(tmp_path):
     return walk().save(tmp_path / "walk")
 
 
+@pytest.mark.slow
 def test_what_differs_is_told_by_action_first_then_by_words(bag):
     found = read_walk(bag)
     rows = rows_of(found)
@@ -60,6 +61,7 @@ def test_how_an_answer_differs(recorded, said, expected):
     assert differs(recorded, record) == expected
 
 
+@pytest.mark.slow
 def test_it_is_cancelled_and_what_was_decided_stays(bag):
     found = read_walk(bag)
     again = ReplayRunner(bag, found, Deciders(), stand_in(rows_of(found)[:1], "time.sleep(60)"))
@@ -75,6 +77,7 @@ def test_it_is_cancelled_and_what_was_decided_stays(bag):
     assert again.told()["state"] == "cancelled" and again.told()["run"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "words"),
     [
@@ -105,6 +108,7 @@ def test_a_method_that_cannot_decide_is_refused_with_those_that_can(name):
     assert len(str(refused.value)) < 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "words"),
     [

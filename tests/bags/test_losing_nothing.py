@@ -48,6 +48,7 @@ def said(bag) -> str:
 # -- sqlite
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bare", [False, True])
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_killed_recording_s_log_is_read_and_nothing_is_written(tmp_path, bare, read_only):
@@ -148,6 +149,7 @@ def test_after_a_crash_with_file_compression_all_splits_are_used(tmp_path):
     assert len(frames) == 12 and "walk_2.mcap: cut off" in said(bag)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".db3.zstd", ".mcap.zstd", ".mcap.zst"])
 def test_compressed_splits_need_no_metadata(tmp_path, ending):
     kind = "sqlite3" if "db3" in ending else "mcap"
@@ -190,6 +192,7 @@ def test_copies_are_used_once_and_named(tmp_path):
     assert len(frames) == 4 and (bag.found, bag.count) == (15, 5) and said(bag).count("5 messages skipped") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [20, 60, -60])
 def test_a_split_killed_while_it_was_compressed_is_read_uncompressed(tmp_path, cut):
     file, _ = splits(tmp_path / "walk", 2)
@@ -261,6 +264,7 @@ def test_files_that_metadata_does_not_name_are_read_and_named(tmp_path):
     assert len(frames) == 8 and "walk_1.mcap: metadata.yaml does not list it" in said(bag)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -369,6 +373,7 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
     return bytes(broken_data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["plain", "zstd", "lz4", "one chunk", "one zstd chunk", "sqlite"])
 def test_whatever_is_damaged_no_message_is_lost_without_a_word(tmp_path, how):
     made = {
@@ -526,6 +531,7 @@ def test_frames_with_the_stamp_of_another_are_told_apart(tmp_path):
 RULE = "=" * 80 + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [

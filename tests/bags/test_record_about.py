@@ -13,6 +13,7 @@ from specnav.record.config import RecordConfig
 from specnav.record.simulated import _episodes
 
 
+@pytest.mark.slow
 def test_only_episodes_about_what_was_asked_for_are_recorded() -> None:
     config = RecordConfig(Path("a.mcap"), episodes=6, seed=3, split="train", about=("lamp", "pink"))
     chosen = list(_episodes(config))

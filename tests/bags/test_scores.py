@@ -148,6 +148,7 @@ def results_of(decisions, methods=("fsd", "ar"), **more):
     )
 
 
+@pytest.mark.slow
 def test_the_report_shows_every_part_and_loads_nothing(tmp_path):
     decisions = [
         decision(n, m, "stop", "stop" if n else "forward 50") for n in range(4) for m in ("fsd", "ar")

@@ -44,6 +44,7 @@ def test_a_finished_recording_is_one_file_and_nothing_else(tmp_path):
     assert not open_bag(tmp_path / "a" / "walk.mcap").warnings
 
 
+@pytest.mark.slow
 def test_an_error_leaves_what_was_there(tmp_path):
     path = tmp_path / "walk.mcap"
     record(path)
@@ -54,6 +55,7 @@ def test_an_error_leaves_what_was_there(tmp_path):
     assert said(path) == ["go 0", "go 1", "go 2"] and [p.name for p in tmp_path.iterdir()] == ["walk.mcap"]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_there_is_replaced_only_when_told_so(tmp_path):
     path = tmp_path / "walk.mcap"
     record(path)
@@ -83,6 +85,7 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
         record(tmp_path / "file" / "walk.mcap")
 
 
+@pytest.mark.slow
 def test_a_killed_recording_can_be_replayed_from_its_folder(tmp_path):
     program = """
 import sys, time
@@ -148,6 +151,7 @@ def test_types_of_other_packages_are_learned_with_what_they_are_made_of(tmp_path
         types.add_missing("b/msg/Gone", texts.get)
 
 
+@pytest.mark.slow
 def test_all_messages_of_our_interfaces_are_known_and_travel():
     names = [f"{INTERFACES.name}/msg/{path.stem}" for path in (INTERFACES / "msg").glob("*.msg")]
     assert len(names) >= 3
@@ -174,6 +178,7 @@ def test_what_is_recorded_unless_topics_are_named(name, kind, wanted):
     assert is_wanted(name, kind) is wanted
 
 
+@pytest.mark.slow
 def test_reading_bags_needs_no_model_and_no_ros():
     program = (
         "import sys, specnav.bags.labels, specnav.bags.writing, specnav.report.replay;"

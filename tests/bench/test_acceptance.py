@@ -98,6 +98,7 @@ def test_bisecting_finds_the_nearest_step():
 
 
 class TestCalibrated:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("text", "options"),
         [
@@ -116,6 +117,7 @@ class TestCalibrated:
         assert found.ceiling > found.achieved and found.questions == 2 and found.positions > 60
         assert "acceptance emulated" in found.line and f"{found.achieved:.3f} reached" in found.line
 
+    @pytest.mark.slow
     def test_the_same_seed_finds_the_same_and_another_another(self, target):
         one, again, other = (calibrated(target, "tau:2.5@5", seed=seed) for seed in (1, 1, 2))
         assert one == again and one.strength != other.strength
@@ -129,6 +131,7 @@ class TestCalibrated:
         found = calibrated(target, "alpha:0.7")
         assert found.entropy_wrong > 1.3 * found.entropy_right
 
+    @pytest.mark.slow
     def test_what_is_told_is_what_the_target_says(self, target):
         prompt = chat(target, QUESTIONS[1])
         for options in (GREEDY, replace(GREEDY, temperature=0.9, seed=5)):
@@ -137,6 +140,7 @@ class TestCalibrated:
             assert ids == generate_local(target, prompt, options)
             assert all(matches(target, told, Disturbance(0.0)))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("text", "words"),
         [

@@ -68,6 +68,7 @@ def test_a_page_over_all_points_says_ours_and_the_papers(tmp_path):
         write_points(tmp_path / "one", pytest.fail)
 
 
+@pytest.mark.slow
 def test_points_run_one_after_the_other_and_go_on_where_they_stopped(flags, monkeypatch, capsys):
     """With made-up runs; real ones: tests/bench/test_bench_run.py."""
     begun, rest = MadeUpRuns(stop_after=1), MadeUpRuns()

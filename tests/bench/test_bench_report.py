@@ -18,6 +18,7 @@ def page():
     return build_bench_page(results, answers)
 
 
+@pytest.mark.slow
 def test_report_loads_nothing(page):
     assert ReadPage(page).loaded == [] and "url(" not in page and "<script" not in page and "@import" not in page
 
@@ -59,6 +60,7 @@ def test_tokens_in_the_window_are_those_that_had_arrived():
     assert [tokens_until(answer, end) for end in (ends[0] - 1, *ends)] == [0, 1, 6, 9]
 
 
+@pytest.mark.slow
 def test_a_killed_run_keeps_whole_lines_and_resumes(tmp_path):
     results, answers = made_up_results()
     journal = BenchJournal(tmp_path, lambda found: results)

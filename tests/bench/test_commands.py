@@ -34,6 +34,7 @@ def test_the_old_spelling_is_put_in_its_new_place(old, new):
     assert modern(old.split()) == new.split()
 
 
+@pytest.mark.slow
 def test_the_old_spelling_works_and_says_so_in_one_line():
     done = CliRunner().invoke(app, ["bench", "--clients", "0"])
     (line,) = done.stderr.splitlines()
@@ -65,6 +66,7 @@ def test_a_value_out_of_range_is_told_once_in_one_wording(flags, said):
     assert str(error.value) == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelling", [["bench", "study", "cost", "--with", "tau=3.2"], ["cost", "--tau", "3.2"]])
 def test_what_were_commands_are_studies_under_both_names(spelling, monkeypatch, tmp_path):
     monkeypatch.setattr("specnav.run_folder.RUNS", tmp_path)
@@ -76,6 +78,7 @@ def test_what_were_commands_are_studies_under_both_names(spelling, monkeypatch, 
     assert "<svg" in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_payloads_are_weighed_in_a_study(tmp_path):
     words = ["--with", "vocab=500", "--with", "rounds=20", "--with", "top_k=50", "--out", str(tmp_path / "s")]
     done = CliRunner().invoke(app, ["bench", "study", "payloads", *words])

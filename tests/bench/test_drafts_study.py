@@ -46,6 +46,7 @@ def test_what_cannot_be_compared_is_told(backends, models, said):
         candidates_of(DraftsWords(parts(backends), parts(models)), "/nowhere/default", tiny.BUILT)
 
 
+@pytest.mark.slow
 def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys):
     runs = MadeUpRuns()
     flags = {"out": tmp_path / "s", "limit": 1, "rtt_ms": 25.0, "methods": ("ar", "sd")}
@@ -63,6 +64,7 @@ def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys
     assert "Tokens a second" in (tmp_path / "s" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_is_kept_and_goes_on(tmp_path):
     flags = {"out": tmp_path / "s", "limit": 1, "methods": ("ar", "sd")}
     assert run_drafts_study(flags, DraftsWords(("torch",), (FOLDER,), 0.01), MadeUpRuns(stop_after=1)) == 130
@@ -90,6 +92,7 @@ def test_a_folder_is_converted_into_the_run(tmp_path):
     assert (tmp_path / "s" / "drafts" / "gguf" / "text-draft-q8_0.gguf").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -177,6 +177,7 @@ class TestDamagedRuns:
         warned = []
         return write_points(folder, warned.append).read_text(), warned
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "value"),
         [

@@ -12,6 +12,7 @@ from specnav.errors import UsageError
 VOCAB = 150_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top_k", [0, 50], ids=["full support", "top-k 50"])
 def test_an_exact_sparse_row_stays_under_800_bytes_and_never_needs_the_whole(top_k):
     found = {one.scheme: one for one in payloads(PayloadsAsked(VOCAB, rounds=16, gamma=4, seed=3, top_k=top_k))}

@@ -129,6 +129,7 @@ def test_bounds_tell_what_knowing_a_world_brings() -> None:
     assert "2 worlds" in told[0] and "before has" in told[1] and "from its own mean" in told[2]
 
 
+@pytest.mark.slow
 def test_what_was_learned_in_other_words_makes_an_answer_quicker() -> None:
     """Drafts pay here, which takes some tokens to find out; what is said later is the target's all the same."""
     world = plain(verify=forwards(300.0, 0.0), fit=replace(plain().fit, easy=0.95))
@@ -136,6 +137,7 @@ def test_what_was_learned_in_other_words_makes_an_answer_quicker() -> None:
     assert play(world, "auto", own, heard=other).seconds < play(world, "auto", own).seconds
 
 
+@pytest.mark.slow
 def test_a_shared_core_makes_drafting_and_decoding_wait_for_each_other() -> None:
     shared = plain(contention=1.0)
     language = language_of(shared)
@@ -180,6 +182,7 @@ def test_a_prompt_is_taken_in_while_the_cloud_does_where_all_that_costs_is_seen(
     assert len(at) == taken
 
 
+@pytest.mark.slow
 def test_the_first_round_of_a_kind_of_plan_is_held_against_nothing_that_was_promised(
     changing: list[AnswerStats],
 ) -> None:
@@ -193,6 +196,7 @@ def test_the_first_round_of_a_kind_of_plan_is_held_against_nothing_that_was_prom
     assert changes > 2
 
 
+@pytest.mark.slow
 def test_drafts_that_the_cloud_feels_long_after_they_were_made_are_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -227,6 +231,7 @@ def test_drafts_that_the_cloud_feels_long_after_they_were_made_are_given_up(
     assert speeds["sd"] < 0.6 * speeds["ar"] and speeds["auto"] > 0.85 * speeds["ar"]
 
 
+@pytest.mark.slow
 def test_every_round_is_told_to_the_trial_as_one_with_drafts_or_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -244,6 +249,7 @@ def test_every_round_is_told_to_the_trial_as_one_with_drafts_or_without(
     assert {drafting for drafting, _ in told} == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rtt_ms", [0.0, 15.0, 40.0])
 def test_auto_looks_drafts_up_where_the_text_repeats_itself(rtt_ms: float) -> None:
     """The draft model is slow and mostly wrong: `auto` once had no other drafts."""
@@ -259,6 +265,7 @@ def test_auto_looks_drafts_up_where_the_text_repeats_itself(rtt_ms: float) -> No
     assert speeds["ngram"] > 1.4 * speeds["ar"] and speeds["auto"] > 0.9 * speeds["ngram"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rtt_ms", [0.0, 40.0])
 def test_lookups_that_find_nothing_right_cost_next_to_nothing(rtt_ms: float) -> None:
     world = plain(draft=forwards(60.0, 0.0), link=LinkProfile(rtt_ms, 0.0), answers=(64,) * 4)
@@ -275,6 +282,7 @@ def test_a_text_that_repeats_itself_leaves_the_draft_model_as_good_as_it_was() -
     assert right[0] == right[1] and pairs[1] < 0.6 * pairs[0]
 
 
+@pytest.mark.slow
 def test_auto_finds_out_when_a_hopeless_world_has_changed() -> None:
     """Ten times slower in the second answer: drafts, which nothing wanted before, are worth their while."""
     world = plain(draft=forwards(60.0, 0.0), answers=(96, 160), phases=((0, 1.0, 0.0), (110, 10.0, 0.0)))
@@ -307,6 +315,7 @@ def test_a_cloud_that_drafts_is_told_every_size_that_is_chosen(monkeypatch: pyte
     assert len(planned & drafted) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [2, 3, 5])
 def test_tokens_of_the_step_that_fails_are_not_lost(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """They were verified before the controller failed: `play` compares what was given out with the target's answer."""
@@ -389,6 +398,7 @@ def test_promises_are_compared_over_windows_of_an_answer() -> None:
     assert "9.1 %" in promises_chart("auto", found).caption
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("right", "least", "most"), [(1.0, 1.1, 2.0), (0.0, 0.97, 1.01)])
 def test_hints_for_drafts_in_flight_are_worth_it_and_wrong_ones_cost_little(
     right: float, least: float, most: float

@@ -42,6 +42,7 @@ def simulated(clients: int, think: float, forward: float, most: float, spread: f
 
 
 class TestTheNetworkOfQueues:
+    @pytest.mark.slow
     @pytest.mark.parametrize("think", [20.0, 60.0, 150.0, 400.0])
     @pytest.mark.parametrize("clients", [1, 2, 5, 16])
     def test_is_near_a_simulation(self, think: float, clients: int) -> None:
@@ -117,6 +118,7 @@ class TestWhatIsReadOff:
                 assert quarter.capacity(rtt, name)[0] == whole.capacity(rtt, name)[0]
         assert quarter.rtt_ms == whole.rtt_ms == 15.0
 
+    @pytest.mark.slow
     def test_the_headline_counts_clients_and_the_papers_figure_stands_beside(self) -> None:
         found = study_named("clients").read(made_up_clients())
         row = next(row for row in found.tables[0].rows if row[0] == "cloud-sd")
@@ -176,6 +178,7 @@ class MadeUpMeasurements:
 
 
 class TestARun:
+    @pytest.mark.slow
     def test_searches_then_measures_with_what_it_found_and_goes_on_where_it_ended(self, tmp_path, capsys) -> None:
         flags = {"out": tmp_path / "s", "methods": ("cloud-sd", "specedge")}
         begun = MadeUpMeasurements(stop_after=5)
@@ -199,6 +202,7 @@ class TestARun:
         assert run_clients_study(more, None, "1,2,4", None, None, again) == 0
         assert {(cell.clients, cell.rtt_ms) for cell in again.cells} == {(4, 15.0)}  # numbers more, nothing twice
 
+    @pytest.mark.slow
     def test_what_was_disturbed_is_measured_again_and_the_quieter_one_kept(self, tmp_path) -> None:
         flags = {"out": tmp_path / "s", "methods": ("ar",), "rtt_ms": 15.0}
         again = {**flags, "resume": True}

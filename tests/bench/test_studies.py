@@ -123,6 +123,7 @@ def test_times_are_given_as_without_the_scale():
     assert first[1] == pytest.approx(4 * first[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "done"),
     [*((name, None) for name in STUDIES), ("cost", 0), ("gamma", 0), ("batch", 1), ("link", 1), ("clients", 1)],
@@ -141,6 +142,7 @@ def test_a_study_is_drawn_from_its_file_alone_however_far_it_came(name, done, tm
     assert load_study(tmp_path / name).name == name
 
 
+@pytest.mark.slow
 def test_a_page_over_several_studies_and_a_folder_without_one(tmp_path):
     for name in ("gamma", "exits"):
         (tmp_path / name).mkdir()
@@ -153,6 +155,7 @@ def test_a_page_over_several_studies_and_a_folder_without_one(tmp_path):
         write_studies(tmp_path / "empty")
 
 
+@pytest.mark.slow
 def test_a_scaled_study_says_so_and_a_different_answer_is_pointed_out(tmp_path):
     results = msgspec.structs.replace(made_up_study("gamma"), time_scale=0.25)
     wrong = msgspec.structs.replace(results.settings[0].rows[1], identical_to_ar=False)
@@ -214,6 +217,7 @@ class TestAtThePapersAcceptance:
         assert row[3] == "76.0 %" and row[7] == "26.08"  # 1 − 0.7⁴, and Tcomm, as printed
         assert {row[0] for row in table.rows} == {"2", "4", "8"}
 
+    @pytest.mark.slow
     def test_a_study_with_emulated_acceptance_says_so(self, tmp_path):
         results = made_up_study("gamma")
         config = {**results.config, "acceptance": "tau:2.92@4+1 (acceptance emulated)"}
@@ -221,6 +225,7 @@ class TestAtThePapersAcceptance:
         save_study(tmp_path / "gamma", msgspec.structs.replace(results, config=config))
         assert write_studies(tmp_path).read_text().count("acceptance emulated") >= 2
 
+    @pytest.mark.slow
     def test_tokens_a_dollar_stand_beside_specedges(self):
         findings = study_named("clients").read(made_up_study("clients"))
         table = next(one for one in findings.tables if one.title == "What it costs")

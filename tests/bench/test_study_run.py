@@ -15,6 +15,7 @@ from specnav.results.errors import EvaluationError
 from tests.bench.made_up_studies import MadeUpRuns
 
 
+@pytest.mark.slow
 def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, capsys):
     runs = MadeUpRuns()
     assert run_studies({"out": tmp_path / "s", "limit": 1}, "link,threads", 0.25, runs) == 0
@@ -32,6 +33,7 @@ def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, cap
     assert 'href="link/rtt-40/report.html"' in page and 'id="threads"' in page
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_is_drawn_and_goes_on_with_what_is_missing(tmp_path, capsys):
     flags = {"out": tmp_path / "s", "limit": 1}
     assert run_studies(flags, "gamma", 0.25, MadeUpRuns(stop_after=3)) == 130
@@ -51,6 +53,7 @@ def test_an_interrupted_study_is_drawn_and_goes_on_with_what_is_missing(tmp_path
     assert len(again.configs) == 1  # a study more, in the same folder
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_ends_the_study_with_its_reason_and_what_was_measured(tmp_path):
     failing = MadeUpRuns(stop_after=2, fail="cloud_verifier ended")
     with pytest.raises(UsageError, match="cloud_verifier ended"):
@@ -63,6 +66,7 @@ def test_a_run_that_fails_ends_the_study_with_its_reason_and_what_was_measured(t
     assert not (tmp_path / "t" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_drawing_again_needs_no_run(tmp_path):
     folder = tmp_path / "s"
     run_studies({"out": folder, "limit": 1}, "gamma", 0.25, MadeUpRuns())

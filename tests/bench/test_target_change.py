@@ -94,6 +94,7 @@ def test_what_a_target_says_alone_is_worked_out_once(
         Alone(text_pair.draft, 8, tmp_path).says(prompt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
 def test_a_fine_tuned_target_is_another_one_and_whole(
     text_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bool

@@ -11,6 +11,8 @@ from benchmarks.regret.language import SimulatedLanguage
 from benchmarks.tuned_triggers import fit_of, optuna_module, tau_of, tune, tuners
 from specnav.errors import UsageError
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_simulated_draft_is_accepted_as_often_as_the_point_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuned_triggers, "FIT_STEPS", 7)

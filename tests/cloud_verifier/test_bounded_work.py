@@ -26,6 +26,8 @@ from tests.helpers.tiny_models import picture
 from tests.helpers.verifier import verifier
 from tests.helpers.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = 'start: %json {"type":"object","properties":{"a":{"enum":["x","y"]}},"required":["a"]}'
 
 

@@ -106,6 +106,7 @@ def test_one_that_does_not_fit_goes_before_anything_has_changed(text_pair: Pair)
         assert_right(cloud, text_pair, session, batch=2)
 
 
+@pytest.mark.slow
 def test_nothing_of_a_session_that_has_failed_stays_until_the_collector_comes(text_pair: Pair) -> None:
     """An error refers to the frames it went through; one of them must not refer to the error."""
     cloud = opened(text_pair, 1)
@@ -252,6 +253,7 @@ def test_a_long_prompt_comes_in_chunks_while_others_are_served(text_pair: Pair) 
     assert first.token == generate_local(text_pair.target, Prompt(tuple(long)), GenerationOptions(1))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["chain", "deep tree", "flat tree"])
 def test_a_very_long_draft_comes_in_chunks_while_others_are_served(
     text_pair: Pair, shape: str, monkeypatch: pytest.MonkeyPatch
@@ -293,6 +295,7 @@ def kv_bytes_for(pair: Pair, sessions: int) -> int:
     return sessions * tokens * pair.target.runner.kv_bytes_a_token
 
 
+@pytest.mark.slow
 def test_sessions_that_rest_make_room_and_come_back(text_pair: Pair) -> None:
     """Five sessions take turns in the room of two, and no answer changes."""
     cloud = opened(text_pair, 5, kv_bytes=kv_bytes_for(text_pair, 2))

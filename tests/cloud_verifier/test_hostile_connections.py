@@ -158,6 +158,7 @@ def test_who_claims_an_id_of_that_kind_and_speaks_is_shut_out_and_nobody_else(gu
 # -- messages that do not end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 100, 60_000])
 def test_a_message_that_never_ends_is_cut_off_and_others_are_heard(
     size: int, guarded: Watched, monkeypatch: pytest.MonkeyPatch
@@ -179,6 +180,7 @@ def test_a_message_that_never_ends_is_cut_off_and_others_are_heard(
     guarded.until(lambda: len(guarded.connections) == 1)
 
 
+@pytest.mark.slow
 def test_what_is_over_one_message_and_under_two_is_cut_off_when_its_owner_has_had_time(guarded: Watched) -> None:
     endless = shaken_hands(guarded.address)
     endless.sendall(part(60_000) * (BYTES * 3 // 2 // 60_000))
@@ -188,6 +190,7 @@ def test_what_is_over_one_message_and_under_two_is_cut_off_when_its_owner_has_ha
     endless.close()
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 def test_messages_as_large_as_they_may_be_are_not_cut_off_however_slowly_they_come(guarded: Watched) -> None:
     edge = guarded.edge()

@@ -55,6 +55,7 @@ def knows(link: Link, session: int = 0) -> bool:
 # -- who comes in
 
 
+@pytest.mark.slow
 def test_an_edge_with_a_key_gets_the_answer_that_one_without_gets(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_verifier_that_is_not_there_is_a_lost_link_with_a_key_too(keys: Keys) 
         link.ensure_connected()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading_s", [0.0, 0.2])
 def test_an_edge_goes_on_once_its_key_is_authorised_again(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked, monkeypatch, reading_s: float
@@ -154,6 +156,7 @@ def test_an_edge_goes_on_once_its_key_is_authorised_again(
 # -- revoking and rotating while clients are connected
 
 
+@pytest.mark.slow
 def test_revoking_a_key_ends_its_sessions_and_no_others(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked
 ) -> None:
@@ -171,6 +174,7 @@ def test_revoking_a_key_ends_its_sessions_and_no_others(
         mine.ensure_connected()
 
 
+@pytest.mark.slow
 def test_an_answer_under_way_ends_with_the_refusal(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked
 ) -> None:
@@ -198,6 +202,7 @@ def test_a_rotated_key_is_taken_beside_the_one_of_before_until_that_has_run_out(
     assert ring.holder(before) is None and ring.holder(after) is not None
 
 
+@pytest.mark.slow
 def test_a_robot_says_that_its_key_is_refused_and_goes_on_trying(
     start_server: StartServer, text_pair: Pair, keys: Keys
 ) -> None:

@@ -47,6 +47,7 @@ def looked_at(server: RunningServer) -> int:
     return server.server._engine.prompts.pictures.looked_at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sd", "cloud-sd", "split"])
 def test_a_decision_sends_and_looks_at_its_new_frame_alone(
     vision_pair: Pair, start_server: StartServer, method: str
@@ -64,6 +65,7 @@ def test_a_decision_sends_and_looks_at_its_new_frame_alone(
     assert [event["named"] for event in events(server, "open")] == [0, WINDOW - 1, WINDOW - 1]
 
 
+@pytest.mark.slow
 def test_what_is_lost_is_asked_for(vision_pair: Pair, start_server: StartServer) -> None:
     target, draft = vision_pair.target, vision_pair.draft
     server = start_server(target)
@@ -81,6 +83,7 @@ def test_what_is_lost_is_asked_for(vision_pair: Pair, start_server: StartServer)
         assert ask(decoder, target, look(target, 3)) < whole / 2
 
 
+@pytest.mark.slow
 def test_a_verifier_that_comes_again_is_told_everything(vision_pair: Pair, start_server: StartServer) -> None:
     target = vision_pair.target
     server = start_server(target)
@@ -93,6 +96,7 @@ def test_a_verifier_that_comes_again_is_told_everything(vision_pair: Pair, start
         assert ask(decoder, target, look(target, 1)) < whole / 2
 
 
+@pytest.mark.slow
 def test_an_answer_goes_on_after_a_cut_and_its_pictures_stay(
     vision_pair: Pair, start_server: StartServer
 ) -> None:
@@ -112,6 +116,7 @@ def test_an_answer_goes_on_after_a_cut_and_its_pictures_stay(
     assert shelf_of(server).missing == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept_mb", [0, 0.012])
 def test_a_small_shelf_costs_bytes_and_no_answer(
     vision_pair: Pair, start_server: StartServer, kept_mb: float
@@ -180,6 +185,7 @@ class TestForeignNames:
         assert isinstance(reply, wire.ErrorDown) and reply.code == wire.ERROR_MALFORMED
         client.close()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("places", [0, 1, 3])
     def test_names_without_a_place_in_the_prompt(
         self, vision_pair: Pair, server: RunningServer, places: int

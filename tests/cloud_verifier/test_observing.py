@@ -45,6 +45,7 @@ def open_session(link, text_pair: Pair, session: int = 1) -> object:
     return received[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sd", "sd+tree:12x3"])
 def test_metrics_tell_what_was_done(
     running: RunningServer, status: StatusServer, text_pair: Pair, method: str

@@ -66,6 +66,7 @@ def sharing(model: LoadedModel, **settings: Any) -> Cloud:
     return Cloud(model, shared_bytes=settings.pop("most", PLENTY), **settings)
 
 
+@pytest.mark.slow
 def test_what_a_prompt_has_in_common_with_one_before_is_not_worked_out_again(text_pair: Pair) -> None:
     cloud = sharing(text_pair.target)
     begin(cloud, 1, text(100, 1))
@@ -77,6 +78,7 @@ def test_what_a_prompt_has_in_common_with_one_before_is_not_worked_out_again(tex
     assert rows_of(cloud) - before <= alone + max(answered, len(answer(cloud.said, 2)))
 
 
+@pytest.mark.slow
 def test_prompts_that_come_together_are_worked_out_once(text_pair: Pair) -> None:
     cloud = sharing(text_pair.target)
     prompts = {session: text(150, session) for session in range(1, 9)}
@@ -101,6 +103,7 @@ def test_who_waits_for_one_that_goes_works_it_out_itself(text_pair: Pair, way: s
     finish(cloud, text_pair.target, {2: text(200, 2)})
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_lower_class(text_pair: Pair) -> None:
     cloud = sharing(text_pair.target)
     begin(cloud, 3, text(20, 3))
@@ -113,6 +116,7 @@ def test_nobody_waits_for_a_lower_class(text_pair: Pair) -> None:
     finish(cloud, text_pair.target, {1: text(200, 1), 2: text(200, 2)})
 
 
+@pytest.mark.slow
 def test_sessions_of_another_scope_find_nothing(text_pair: Pair) -> None:
     cloud = sharing(text_pair.target)
     begin(cloud, 1, text(100), b"one")
@@ -123,6 +127,7 @@ def test_sessions_of_another_scope_find_nothing(text_pair: Pair) -> None:
     assert rows_of(cloud) - before >= 101 + answered - 1
 
 
+@pytest.mark.slow
 def test_what_is_shared_gives_way_to_sessions(text_pair: Pair) -> None:
     model = text_pair.target
     tokens = 101 + OPTIONS.max_new_tokens + 128
@@ -185,6 +190,7 @@ def with_pictures(pair: Pair, *seeds: int, words: str = "look") -> Prompt:
     return chat_prompt(pair.target, words, images=[picture(seed) for seed in seeds])
 
 
+@pytest.mark.slow
 def test_pictures_that_wait_are_looked_at_in_one_pass_each_once(
     vision_pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +220,7 @@ def test_pictures_that_wait_are_looked_at_in_one_pass_each_once(
     cloud.engine.stop()
 
 
+@pytest.mark.slow
 def test_a_picture_that_is_none_ends_its_own_session_and_no_other(vision_pair: Pair) -> None:
     cloud = sharing(vision_pair.target)
     good, bad = with_pictures(vision_pair, 1), with_pictures(vision_pair, 2)
@@ -227,6 +234,7 @@ def test_a_picture_that_is_none_ends_its_own_session_and_no_other(vision_pair: P
     cloud.engine.stop()
 
 
+@pytest.mark.slow
 def test_where_a_pass_fails_each_prompt_is_tried_alone(vision_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     model = vision_pair.target
     look = model.look

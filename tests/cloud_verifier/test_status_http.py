@@ -40,6 +40,7 @@ def test_a_request_that_is_not_complete_in_time_is_left_however_it_comes(status:
             time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [b"x: " + b"y" * 500 + b"\r\n", b"y" * 500])
 def test_headers_that_never_end_are_refused(status: StatusServer, more: bytes) -> None:
     sent = 0
@@ -52,6 +53,7 @@ def test_headers_that_never_end_are_refused(status: StatusServer, more: bytes) -
     assert is_well(status)
 
 
+@pytest.mark.slow
 def test_silent_connections_take_few_threads_and_lock_nobody_out(status: StatusServer) -> None:
     before = set(threading.enumerate())  # other tests of this process leave threads that wait for work
     with ExitStack() as silent:

@@ -16,6 +16,7 @@ def test_it_is_given_back_once_a_minute_while_things_happen() -> None:
     assert given == [63.0, 126.0, 189.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [OSError("no such library"), AttributeError("no such function")])
 def test_another_c_library_is_left_alone(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     server.trim()

@@ -62,6 +62,7 @@ class TestHandshake:
 
 
 class TestBadMessages:
+    @pytest.mark.slow
     @pytest.mark.parametrize("data", [b"", b"\x00", b"garbage" * 100, b"\x95\x03\x01", b"\xff" * 40])
     def test_garbage_is_refused_and_logged(self, text_pair: Pair, server: RunningServer, data: bytes) -> None:
         raw = RawClient(server.address)
@@ -114,6 +115,7 @@ class TestBadMessages:
         reply = client.receive()
         assert isinstance(reply, wire.ErrorDown) and reply.code == wire.ERROR_MALFORMED
 
+    @pytest.mark.slow
     @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.lists(
@@ -145,6 +147,7 @@ class TestBadMessages:
 class TestBadRequests:
     """Well-formed messages that ask for the impossible: refused on that session, no other notices."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("message", "words"),
         [
@@ -169,6 +172,7 @@ class TestBadRequests:
         assert isinstance(reply, wire.ErrorDown) and reply.code == wire.ERROR_REFUSED
         assert reply.session == 1 and words in reply.message and "\n" not in reply.message
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "draft",
         [

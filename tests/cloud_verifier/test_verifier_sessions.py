@@ -38,6 +38,7 @@ class TestSessions:
         assert isinstance(raw.ask(open_message(3, [1])), wire.Opened)
         raw.close()
 
+    @pytest.mark.slow
     @pytest.mark.realtime
     def test_silent_sessions_are_forgotten_and_spoken_of_ones_are_not(
         self, text_pair: Pair, start_server: StartServer
@@ -126,6 +127,7 @@ class TestSessions:
             pace(text_pair.target, 0)
             client.close()
 
+    @pytest.mark.slow
     def test_two_answers_at_once_with_different_images_equal_each_alone(
         self, vision_pair: Pair, start_server: StartServer
     ) -> None:
@@ -155,6 +157,7 @@ class TestSessions:
             link.close()
         assert got == expected
 
+    @pytest.mark.slow
     def test_many_answers_from_threads_equal_each_alone(self, text_pair: Pair, server: RunningServer) -> None:
         prompts = [chat_prompt(text_pair.target, f"question {i}") for i in range(6)]
         expected = [generate_local(text_pair.target, prompt, OPTIONS) for prompt in prompts]

@@ -31,6 +31,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocab", [97, 9000])
 @pytest.mark.parametrize("seed", range(4))
 def test_many_sessions_at_once_pick_what_each_would_alone(vocab: int, seed: int) -> None:

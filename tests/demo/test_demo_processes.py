@@ -70,6 +70,7 @@ def test_child_that_ignores_signals_is_killed(supervisor: Supervisor) -> None:
     assert supervisor.stop("a", grace_s=0.2) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_leaving_the_block_stops_everything_even_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="planned"), Supervisor(tmp_path) as running:
         children = [running.start(python(name, POLITE)) for name in "abc"]

@@ -162,6 +162,7 @@ def test_parameters_keep_their_type_on_the_command_line() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_both_views_show_a_decision_and_mark_the_policys(capsys: pytest.CaptureFixture[str]) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (224, 140), "#336699").save(picture, "JPEG")

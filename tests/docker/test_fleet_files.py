@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer.testing
 import yaml
 
@@ -88,6 +89,7 @@ def test_prometheus_asks_the_directory_where_the_replicas_are() -> None:
     assert jobs["verifier"]["http_sd_configs"][0]["url"] == f"http://directory:{port[1]}/targets"
 
 
+@pytest.mark.slow
 def test_the_kubernetes_manifest_has_its_parts_and_names_that_lead_somewhere() -> None:
     found = kubernetes()
     kinds = ["RayCluster", "Service", *["PersistentVolumeClaim"] * 2, *["NetworkPolicy"] * 3]

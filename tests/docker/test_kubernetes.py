@@ -47,6 +47,7 @@ def documents() -> Iterator[tuple[str, dict[str, Any]]]:
 FOUND = list(documents())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("document", [one for _, one in FOUND], ids=[name for name, _ in FOUND])
 def test_a_manifest_is_valid_for_the_oldest_and_the_newest_kubernetes(

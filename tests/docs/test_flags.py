@@ -103,6 +103,7 @@ def sentences(path: Path) -> Iterator[str]:
             yield node.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "room", ["cloud_verifier", "specdec", "specnav", "ros2_ws/src/spec_vlm_nav/spec_vlm_nav"]
 )

@@ -72,6 +72,7 @@ def tree() -> list[str]:
     return [f"/{path.relative_to(ROOT)}" for path in ours() if path.is_file()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", FILES, ids=IDS)
 def test_files_named_in_the_prose_exist(page: Path, tree: list[str]) -> None:
     named = inline_code(page.read_text(encoding="utf-8"))

@@ -40,6 +40,7 @@ def test_the_page_of_axes_lists_every_method_and_every_axis() -> None:
     assert first_column(axes) == set(AXES)
 
 
+@pytest.mark.slow
 def test_the_page_of_commands_lists_every_command() -> None:
     listed = first_column((ROOT / "docs/commands.md").read_text(encoding="utf-8"))
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]

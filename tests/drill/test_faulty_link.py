@@ -91,6 +91,7 @@ def test_a_cut_holds_both_directions_and_delivers_in_order_afterwards(ends):
     assert ends.verifier.recv_multipart()[1] == encode(Hello(3, "late"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", list(DecisionPoint))
 def test_it_cuts_at_the_point_of_a_decision_that_was_asked_for(ends, point):
     peer, _ = ends.up()

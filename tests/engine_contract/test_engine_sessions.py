@@ -184,6 +184,7 @@ def test_pictures_are_seen(make_for: Callable[[LoadedModel], MakeEngine], seeing
         client.engine.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [GREEDY, SETTINGS["all"], GenerationOptions(24, stop=("\x1b", "e"))])
 def test_edges_get_the_targets_answer_with_every_method_it_can(
     make_for: Callable[[LoadedModel], MakeEngine], text_pair: Pair, options: GenerationOptions

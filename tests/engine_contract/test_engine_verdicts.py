@@ -25,6 +25,7 @@ from tests.engine_contract.contract import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_of_a_draft_stays_what_the_target_says(client: Client, target: LoadedModel, name: str) -> None:
     check_whole_answer(client, target, 1, prompt_of(1), SETTINGS[name], (4, 8, 1, 0, 3))
@@ -66,6 +67,7 @@ def test_a_grammar_that_cannot_be_followed_ends_one_session_alone(
     assert client.streamed(2) == answer_of(target, prompt_of(2), SAMPLED)
 
 
+@pytest.mark.slow
 def test_sessions_of_all_kinds_share_forwards(client: Client, target: LoadedModel) -> None:
     settings = list(SETTINGS.values())
     kinds = {session: (prompt_of(session), settings[session % len(settings)]) for session in range(1, 17)}

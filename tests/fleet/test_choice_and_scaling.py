@@ -172,6 +172,7 @@ def test_ray_sets_as_many_gpus_aside_as_share_a_replicas_model(monkeypatch: pyte
     assert start_replica("here", 1, 1, settings) == "actor" and asked["num_gpus"] == 4
 
 
+@pytest.mark.slow
 def test_a_fleet_hands_tensor_parallel_on_and_only_to_vllm(monkeypatch: pytest.MonkeyPatch):
     given: list[Any] = []
     monkeypatch.setattr("specnav.fleet.run.run_up", lambda config: given.append(server_of(config)) or 0)

@@ -118,6 +118,7 @@ def test_while_the_directory_is_away_an_edge_goes_where_it_was_told_before():
     route.close()
 
 
+@pytest.mark.slow
 def test_an_edge_without_a_directory_or_without_a_replica_says_so_in_one_line(directory: Directory):
     gone = FleetRoute("fleet://127.0.0.1:1")
     with pytest.raises(LinkLost, match="no directory answers at fleet://") as lost:
@@ -140,6 +141,7 @@ def test_another_version_is_told(directory: Directory, monkeypatch: pytest.Monke
     route.close()
 
 
+@pytest.mark.slow
 def test_with_keys_only_their_holders_are_answered_and_their_class_counts(tmp_path: Path):
     ring = KeyFolder(tmp_path / "keys")
     other = KeyFolder(tmp_path / "other")

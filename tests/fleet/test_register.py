@@ -162,6 +162,7 @@ def test_where_all_reports_are_late_edges_are_sent_to_verifiers_that_served_last
     assert "tcp://r1:1" not in [taken(of.answer(edge(n), edge(n), ask(n), 0, late)) for n in range(10, 20)]
 
 
+@pytest.mark.slow
 def test_edges_that_one_key_invents_displace_its_own_only():
     of = register(report(1), report(2))
     for number in range(3):

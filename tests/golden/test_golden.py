@@ -77,6 +77,7 @@ def described(command: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_commands_and_their_options() -> None:
     tree = commands(typer.main.get_command(app), "specnav")
     check("commands.json", as_lines({path: described(command) for path, command in tree}))
@@ -98,6 +99,7 @@ def test_ros_parameters() -> None:
     check("ros_parameters.json", as_lines(rows))
 
 
+@pytest.mark.slow
 def test_ids_of_answers() -> None:
     """Every method's answers are compared with the target's own elsewhere: here are those, greedy and drawn."""
     target = load_model(DEFAULT_TEXT_TARGET)

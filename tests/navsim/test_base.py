@@ -102,6 +102,7 @@ def test_a_glancing_contact_slides_along():
     assert base.pose.x > 2.7  # touching slows it, as friction would
 
 
+@pytest.mark.slow
 def test_no_drive_ever_enters_anything():
     for seed in range(12):
         episode = make_episode(seed)

@@ -24,6 +24,7 @@ def samples(points, spacing=0.02):
             yield ax + (bx - ax) * k / count, ay + (by - ay) * k / count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comfortable", [False, True])
 def test_planned_ways_never_touch_anything(episodes, comfortable):
     for episode in episodes:
@@ -32,6 +33,7 @@ def test_planned_ways_never_touch_anything(episodes, comfortable):
         assert min(episode.room.clearance(x, y) for x, y in samples(points)) >= ROBOT_RADIUS
 
 
+@pytest.mark.slow
 def test_ways_end_within_stopping_distance_and_are_not_shorter_than_straight(episodes):
     for episode in episodes:
         points = plan(episode.room, episode.start, episode.target)

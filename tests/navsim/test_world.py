@@ -32,6 +32,7 @@ def towards(episode):
     return Pose2D(start.x, start.y, start.yaw + bearing_to(start, target.x, target.y))
 
 
+@pytest.mark.slow
 def test_a_visible_target_has_pixels_and_its_colour(world):
     for seed in range(8):
         episode = make_episode(seed, "heldout")
@@ -85,6 +86,7 @@ def test_a_new_room_leaves_nothing_of_the_old_one(world):
     assert (world.segment(pose) == -1).all()
 
 
+@pytest.mark.slow
 def test_too_many_of_a_kind_and_no_room_are_refused():
     with World(64, 40) as small:
         with pytest.raises(BadRequest, match="load"):

@@ -13,6 +13,8 @@ from specnav.plan.simulated.simulation import FleetRun, Window, simulate
 from specnav.plan.simulated.times import RowTimes
 from tests.plan.fleets import FLAT, ExponentialTimes, fleet, pair, single_server
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("simpy")
 
 LONG = Window(20_000.0, 2_000_000.0, 100_000.0)

@@ -142,6 +142,7 @@ def test_what_a_verifier_keeps_of_a_prompt_makes_decisions_quicker() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
 def test_the_same_seed_gives_the_same_run_and_another_one_another(method: str) -> None:
     asked = fleet(20, 0.5, 2, links=((PRESETS["lte"], 1.0),), work={"arrivals": "poisson"})
@@ -158,6 +159,7 @@ def test_auto_takes_what_it_is_told_is_best_on_each_link() -> None:
         simulate(asked, "auto", 0, WINDOW)
 
 
+@pytest.mark.slow
 def test_fsd_with_every_draft_ready_beats_sd_and_with_none_equals_it() -> None:
     def mean_ms(method: str, miss: float) -> float:
         asked = fleet(4, 0.02, links=((LINK, 1.0),), pair=pair(miss=miss, draft_ms=10.0), work={"answers": (200,)})
@@ -194,6 +196,7 @@ def test_an_overloaded_fleet_is_broken_off_and_says_so() -> None:
     assert not figures_of(simulate(calm, "ar", 0, WINDOW), "ar", calm.work, 1).overloaded
 
 
+@pytest.mark.slow
 def test_what_never_ended_makes_a_fleet_overloaded_and_counts_as_late() -> None:
     asked = fleet(200, 1.0, 1)
     figures = figures_of(simulate(asked, "ar", 0, WINDOW), "ar", asked.work, 1)

@@ -14,6 +14,8 @@ from specnav.plan.simulated.study import PlanQuestion, answer_methods, sweep_lin
 from specnav.results.errors import EvaluationError
 from tests.plan.fleets import few_decisions, fleet, single_server  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("simpy")
 
 PERIODIC = {"arrivals": "periodic"}

@@ -27,6 +27,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return run, write_report(run).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_report_loads_nothing_from_outside(page: tuple[Path, str]) -> None:
     _, text = page
     loaded = ReadPage(text).loaded
@@ -70,12 +71,14 @@ def test_gif_moves_and_keeps_to_its_budget(page: tuple[Path, str]) -> None:
         assert picture.size[0] == 448
 
 
+@pytest.mark.slow
 def test_gif_drops_frames_to_fit_a_small_budget(page: tuple[Path, str]) -> None:
     run, _ = page
     small = make_gif(run, load_traces(run)[:1], 60_000)
     assert 0 < len(small) <= 60_000
 
 
+@pytest.mark.slow
 def test_text_from_outside_is_escaped(tmp_path: Path) -> None:
     make_run(tmp_path, episodes=1, study=False)
     evil = "<script>alert(1)</script>"
@@ -105,6 +108,7 @@ def test_report_of_a_run_that_failed_says_so_and_shows_what_there_is(tmp_path: P
     assert "Latency study" not in text
 
 
+@pytest.mark.slow
 def test_missing_frames_leave_a_blank_and_not_an_error(tmp_path: Path) -> None:
     make_run(tmp_path, episodes=1, study=False)
     (trace,) = load_traces(tmp_path)
@@ -123,6 +127,7 @@ def test_broken_trace_is_refused_by_name(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
+@pytest.mark.slow
 def test_histogram_counts_every_value() -> None:
     values = [10.0, 12.0, 12.5, 40.0, 90.0]
     text = histogram(values, "times", "edge")
@@ -152,6 +157,7 @@ def test_timeline_draws_each_span_in_its_lane() -> None:
     assert text.count("<title>") == 3
 
 
+@pytest.mark.slow
 def test_a_chart_has_the_pages_colours_and_nothing_to_load() -> None:
     text = timeline([Span("edge", "draft <1>", 0.0, 8.0)])
     assert "var(--edge)" in text and not any(colour in text for colour in HEX.values())

@@ -64,6 +64,7 @@ def test_no_other_action_can_be_said(model: LoadedModel, grammar: str, text: str
         compiled.follow().mask(ids_of(model, text))
 
 
+@pytest.mark.slow
 def test_random_words_come_to_an_action_in_time(model: LoadedModel, grammar: str) -> None:
     """Any way through the grammar, now and then along the beginnings of action sentences."""
     compiled = model.grammar(grammar)
@@ -87,6 +88,7 @@ def test_random_words_come_to_an_action_in_time(model: LoadedModel, grammar: str
     assert len(kinds) >= 3
 
 
+@pytest.mark.slow
 def test_a_model_of_random_weights_says_actions(model: LoadedModel, grammar: str) -> None:
     for seed in range(3):
         frame = picture(seed, 224, 140)

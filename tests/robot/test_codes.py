@@ -62,6 +62,7 @@ def test_no_other_interface_file_has_constants():
     assert len(numbered) == 6
 
 
+@pytest.mark.slow
 def test_our_code_reads_error_codes_and_motion_states_from_the_enums_alone():
     names = {"MotionStatus": set(STATES), "DecisionMetrics": {*ERRORS, *VERIFICATIONS, *SOURCES}}
     names |= {"Result": set(ERRORS), "Supervision": set(LINKS)}

@@ -118,6 +118,7 @@ def test_a_flood_of_nonsense_over_the_socket_leaves_the_console_and_stop_alive(t
             assert json.loads(socket.recv(5))["name"] == "ben"
 
 
+@pytest.mark.slow
 def test_a_robot_that_says_absurd_things_does_not_end_the_watch_over_control(tmp_path):
     import asyncio
 

@@ -135,6 +135,7 @@ def test_with_tls_what_begins_no_handshake_is_closed():
     run(test)
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 def test_a_flood_of_connections_does_not_hold_up_a_stop_by_post(tmp_path):
     with Served(tmp_path) as served, ExitStack() as kept:

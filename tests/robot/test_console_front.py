@@ -61,6 +61,7 @@ def served(tmp_path_factory):
         yield one
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 def test_stop_does_not_wait_for_a_console_that_is_held_up(served):
     with served.page() as busy, served.page(name="ben") as other:
@@ -111,6 +112,7 @@ def test_a_stop_with_anything_beside_it_and_behind_any_flood_is_one(served):
         assert served.stopped()[1] == "stop" and time.monotonic() - at < 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 @pytest.mark.parametrize(
     "flood",
@@ -147,6 +149,7 @@ def client_frame(payload):
     return Frame(Opcode.TEXT, payload).serialize(mask=True)
 
 
+@pytest.mark.slow
 def test_while_a_page_changes_robots_its_stop_is_for_both_or_the_one_it_looks_at(tmp_path):
     with Served(tmp_path, names=("one", "two")) as served, served.page() as page:
         served.robots["one"].ask_parameters = served.robots["two"].ask_parameters = lambda: time.sleep(0.6)
@@ -161,6 +164,7 @@ def test_while_a_page_changes_robots_its_stop_is_for_both_or_the_one_it_looks_at
         assert served.stopped()[0] == "two"
 
 
+@pytest.mark.slow
 def test_a_stop_without_a_socket_wants_our_origin_a_robot_and_a_token(tmp_path):
     file, clear = tokens_of(tmp_path, "viewer:vera")
     with Served(tmp_path, names=("one",), tokens=str(file)) as served:
@@ -178,6 +182,7 @@ def test_a_stop_without_a_socket_wants_our_origin_a_robot_and_a_token(tmp_path):
             served.stopped(0.2)
 
 
+@pytest.mark.slow
 def test_requests_that_never_end_are_left_and_silent_ones_make_room(tmp_path):
     with Served(tmp_path, head_s=0.4) as served, served.page() as page:
         for start in (b"", b"G", b"GET / HTTP/1.1\r\nhost: a\r\n"):
@@ -197,6 +202,7 @@ def test_requests_that_never_end_are_left_and_silent_ones_make_room(tmp_path):
         assert served.stopped()[1] == "stop"
 
 
+@pytest.mark.slow
 def test_three_hundred_silent_connections_lock_nobody_out(tmp_path):
     with Served(tmp_path, head_s=30.0) as served, served.page() as page, ExitStack() as silent:
         for _ in range(300):
@@ -209,6 +215,7 @@ def test_three_hundred_silent_connections_lock_nobody_out(tmp_path):
             assert served.stopped()[1] == "stop"
 
 
+@pytest.mark.slow
 def test_viewers_leave_places_to_operators_and_make_room_for_them(tmp_path):
     file, clear = tokens_of(tmp_path, "viewer:vera", "operator:anna")
     with Served(tmp_path, tokens=str(file), max_pages=4) as served, ExitStack() as open_pages:
@@ -225,6 +232,7 @@ def test_viewers_leave_places_to_operators_and_make_room_for_them(tmp_path):
         assert served.stopped()[1] == "stop"
 
 
+@pytest.mark.slow
 def test_a_token_that_is_taken_away_is_worth_nothing_at_once(tmp_path):
     file, clear = tokens_of(tmp_path, "operator:anna", "viewer:vera")
     with Served(tmp_path, tokens=str(file)) as served:
@@ -293,6 +301,7 @@ def test_sockets_that_leave_early_are_no_error(served, hello, caplog):
     assert [record.getMessage() for record in caplog.records] == []
 
 
+@pytest.mark.slow
 def test_a_front_that_ends_ends_the_console(tmp_path):
     with Served(tmp_path) as served:
         served.web._front.kill()
@@ -317,6 +326,7 @@ def test_the_page_comes_through_the_front_whole(served):
             )
 
 
+@pytest.mark.slow
 def test_a_mission_is_read_in_a_process_of_its_own(tmp_path):
     import asyncio
 

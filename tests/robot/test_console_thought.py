@@ -47,6 +47,7 @@ def test_what_is_no_such_message_changes_nothing(said):
     assert not thought.on_tokens(said) and thought.told()["words"] == "I"
 
 
+@pytest.mark.slow
 def test_a_message_that_is_too_large_is_cut():
     thought = AnswerView()
     thought.on_tokens(json.dumps([["x" * 9999, 99]] * 9999))

@@ -3,7 +3,10 @@
 import ast
 from pathlib import Path
 
+import pytest
 import yaml
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "ros2_ws/src/spec_vlm_nav/spec_vlm_nav"

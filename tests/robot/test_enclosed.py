@@ -53,6 +53,7 @@ def story(decisions, way=None, sees=False, looks=True, contact_at=None, picture=
     return moves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [-170, -100, -30, 60, 140])
 def test_it_leaves_where_the_floor_goes_on_though_every_way_is_called_blocked(way):
     yaw, move = story(50, way)[-1]
@@ -61,16 +62,19 @@ def test_it_leaves_where_the_floor_goes_on_though_every_way_is_called_blocked(wa
     assert move.action.distance_m < 0.5, "a short one: nobody calls the way clear"
 
 
+@pytest.mark.slow
 def test_it_stays_where_the_floor_ends_on_all_sides_and_where_no_camera_is_told():
     for moves in (story(80), story(80, 60, looks=False)):
         assert len(moves) == 80 and all(move.action.is_turn for _, move in moves)
 
 
+@pytest.mark.slow
 def test_where_no_picture_showed_floor_the_search_goes_on_as_without_one():
     moves = story(30, picture=painted(SIM, wall_m=0.5))
     assert len(moves) == 30 and all(move.rule != RULE_OUT for _, move in moves)
 
 
+@pytest.mark.slow
 def test_when_every_heading_was_tried_the_search_goes_on_for_a_while():
     rules = [move.rule for _, move in story(130)]
     first = rules.index(RULE_OUT)
@@ -99,12 +103,14 @@ def test_a_spot_is_given_time_before_the_model_is_passed_over():
     assert all(move.rule != RULE_OUT for _, move in with_target), "what sees the target has more of it"
 
 
+@pytest.mark.slow
 def test_the_headings_that_are_tried_are_others():
     yaws = [yaw for yaw, move in story(40) if move.rule == RULE_OUT]
     new = [all(abs(wrap(yaw - other)) > 0.9 * TRIED for other in yaws[:k]) for k, yaw in enumerate(yaws)]
     assert len(yaws) > 25 and sum(new) > 0.8 * len(new), "but those on the way to one that is far off"
 
 
+@pytest.mark.slow
 def test_what_was_touched_is_not_walked_into_again():
     free = story(50, 60)
     touched = story(len(free) + 5, 60, contact_at=len(free) - 1)

@@ -35,6 +35,7 @@ def test_a_decision_power_and_idle_power_stand_side_by_side(tmp_path: Path) -> N
     assert energy_figures(meter, None) == {"energy": "no sensor"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_sensor", [True, False])
 def test_each_decision_tells_its_energy_or_that_there_is_no_sensor(tmp_path: Path, has_sensor: bool) -> None:
     real = pytest.importorskip("tests.robot.real_decider", reason="needs the shipped models")

@@ -31,6 +31,7 @@ def observations(seed: int, count: int = 60):
         yield Observation(proposed, sees, rng.random() < 0.2, rng.choice([True, False, None]), sighting, place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_whatever_happens_a_stop_stays_a_stop_and_nothing_goes_backwards_or_too_far(name):
     for seed in range(6):

@@ -129,6 +129,7 @@ ROOMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
 def test_it_finds_and_reaches_what_is_hidden(room):
     plane = Plane(**room)
@@ -136,12 +137,14 @@ def test_it_finds_and_reaches_what_is_hidden(room):
     assert plane.contacts <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.93, 1.07])
 def test_it_finds_it_by_an_odometry_that_drifts_and_is_noisy(drift):
     found = [Plane(**room, drift=drift, noise=0.03, seed=k).search() for k, room in enumerate(ROOMS)]
     assert all(found), found
 
 
+@pytest.mark.slow
 def test_it_finds_it_although_odometry_is_lost_now_and_then():
     found = [Plane(**room).search(60, lost=(5, 6, 15, 25)) for room in ROOMS]
     assert sum(f is not None for f in found) >= 3, found
@@ -170,6 +173,7 @@ def test_what_is_lost_straight_ahead_is_walked_on_to():
     assert told(story)[1][-1].action.distance_m > 0
 
 
+@pytest.mark.slow
 def test_a_search_never_walks_where_the_way_is_called_blocked():
     yaw = x = y = 0.0
     state = FrontierState()
@@ -179,6 +183,7 @@ def test_a_search_never_walks_where_the_way_is_called_blocked():
         yaw = wrap(yaw + move.action.angle_rad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("says_clear", [True, False])
 def test_never_two_strides_into_what_was_touched(says_clear):
     """A model that calls a wall clear, seen or not, is not believed twice on the same spot."""
@@ -216,6 +221,7 @@ def test_turning_to_and_fro_on_one_spot_ends_in_going_round():
     assert RULE_ROUND in rules and x > 0.5
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_and_follows_the_robot():
     state, x = FrontierState(), 0.0
     for k in range(90):

@@ -109,6 +109,7 @@ def action_header():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 def test_the_source_compiles_against_stand_ins_for_nav2(tmp_path):
     headers = {

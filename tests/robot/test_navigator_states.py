@@ -252,6 +252,7 @@ def play_what_is_rare():
         silent.answer(FORWARD).run(2.0)
 
 
+@pytest.mark.slow
 def test_whatever_happens_no_transition_is_outside_the_table_and_each_in_it_is_seen(transitions):
     play_what_is_rare()
     for seed in range(120):
@@ -265,6 +266,7 @@ def test_whatever_happens_no_transition_is_outside_the_table_and_each_in_it_is_s
     assert told - transitions.seen == set()
 
 
+@pytest.mark.slow
 def test_in_a_simulated_robot_no_transition_is_outside_the_table(transitions):
     record = run_seed(4)
     assert record.violation == "" and len(transitions.seen) > 20

@@ -134,6 +134,7 @@ BY_PIP = {
 OPTIONAL = {"nav2_msgs", "unitree_api", "unitree_go"}
 
 
+@pytest.mark.slow
 def test_package_xml_names_what_the_code_imports():
     imported = set()
     for path in [*(PACKAGE / "spec_vlm_nav").rglob("*.py"), *(PACKAGE / "launch").glob("*.py")]:

@@ -150,6 +150,7 @@ def test_what_is_told_of_the_rear_is_what_may_be_driven():
     assert robot.ask(-free - 0.01).state is REFUSED and robot.ask(-free).state is REACHED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoils",
     [
@@ -246,6 +247,7 @@ def fenced(radius=1.0, **kwargs):
     return FaultyRobot({"geofence_m": radius}, **kwargs)
 
 
+@pytest.mark.slow
 def test_a_motion_that_would_leave_the_circle_is_not_begun_and_one_back_into_it_is():
     robot = fenced()
     assert [robot.ask(0.75).state, robot.ask(0.75).state] == [REACHED, GEOFENCE]
@@ -282,6 +284,7 @@ def test_a_fence_drawn_closer_ends_the_motion_under_way():
     assert robot.core.status.state is GEOFENCE and robot.base.pose.x <= 0.45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_wandering_about_never_leaves_the_circle(seed):
     robot, rng = fenced(0.8, seed=seed), random.Random(seed)

@@ -142,6 +142,7 @@ def test_every_node_has_an_enclave_and_there_is_one_for_people():
     assert sorted(profiles()) == sorted(f"/{PACKAGE.name}/{name}" for name in [*NAMES, "operator"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", NAMES)
 def test_each_node_may_use_what_it_creates(node):
     allowed = profiles()[f"/{PACKAGE.name}/{node}"]
@@ -169,6 +170,7 @@ REMAPPED = {
 EVERYBODY = {"/rosout", "/parameter_events", "/clock", "~/transition_event"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", NAMES)
 def test_no_node_may_publish_hear_or_call_what_it_does_not_create(node):
     created = created_by(node)
@@ -190,6 +192,7 @@ def test_only_motion_node_may_move_the_robot_and_people_may_not():
         assert bool(moves) == enclave.endswith("/motion_node")
 
 
+@pytest.mark.slow
 def test_people_may_do_what_nodes_offer_them():
     operator = profiles()[f"/{PACKAGE.name}/operator"]
     heard = {name for what, name in created_by("motion_node") if what == "subscribe"}

@@ -109,6 +109,7 @@ def test_each_language_has_its_stops_and_its_instructions(language):
         assert not is_stop(text), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", SPACED)
 def test_every_head_of_a_spaced_language_stops_alone_and_behind_politeness(language):
     spoken = PHRASES[language]

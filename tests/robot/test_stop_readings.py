@@ -127,6 +127,7 @@ def test_a_sentence_that_means_stop_is_found_anywhere_in_any_text(before, after)
     assert is_stop(f"{before}\nstop\n{after}") or any(c in after for c in "\x1b\x9b\x9d<&")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -215,6 +215,7 @@ def test_an_open_answer_of_an_instruction_that_is_over_is_dropped(start, how):
     assert len(calls) == (how == "canceled while verified")
 
 
+@pytest.mark.slow
 def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_refuted(start):
     outcomes = [
         DecisionFailed(ErrorCode.LINK_LOST, "gone"),

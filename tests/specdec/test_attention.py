@@ -51,6 +51,7 @@ def inputs(segment: Segment, groups: int, dtype: torch.dtype) -> tuple[Tensor, T
     return torch.randn(segment.rows, 2 * groups, DIM, generator=made).to(dtype), keys, values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", NOISE)
 @pytest.mark.parametrize("window", [0, 8, 24, 300])
 def test_in_parts_and_folded_give_the_same(window: int, dtype: torch.dtype) -> None:

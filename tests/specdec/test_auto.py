@@ -70,6 +70,7 @@ class TestAnyPlanAtAnyTime:
         check_real_caches("auto", text_pair)
 
 
+@pytest.mark.slow
 def test_any_plan_over_sockets_with_words_and_pictures(
     restless: list[str], pair: Pair, servers: dict[str, str]
 ) -> None:
@@ -395,6 +396,7 @@ def test_a_line_counts_up_to_where_it_leaves_the_answer():
     assert figures.acceptance(0) > 0.95 and figures.acceptance(1) < 0.05
 
 
+@pytest.mark.slow
 def test_hints_of_other_rounds_and_sessions_are_not_taken(monkeypatch: pytest.MonkeyPatch):
     foreign = [(0, -1), (1, 0)]
 

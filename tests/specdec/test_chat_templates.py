@@ -72,6 +72,7 @@ def as_sent(turns: list[Message], parts: bool) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direct", [False, True], ids=["library", "ours"])
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_prompt_is_what_the_library_gives_or_is_refused(template: str, direct: bool) -> None:

@@ -59,6 +59,7 @@ def test_no_more_rows_go_along_than_pay(text_pair: Pair) -> None:
     assert not len(found_after(text_pair.target, BEGUN, most=3).tree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("dear", [False, True])
 def test_answers_are_the_targets_and_take_fewer_forwards_where_rows_are_cheap(

@@ -155,6 +155,7 @@ def ids_of(draw: st.DataObject, tokenizer: Any) -> list[int]:
     return [token for part in parts for token in part]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=30, deadline=None)
 @given(draw=st.data(), chunk=st.integers(1, 5))
@@ -177,6 +178,7 @@ def test_what_is_shown_is_what_decode_says_and_never_changes(
     assert len(pieces) == len(ids) and "".join(pieces) == tokenizer.decode(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
 @given(draw=st.data(), begun=st.integers(0, 30), least=st.integers(0, 20))

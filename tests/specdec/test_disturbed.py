@@ -102,12 +102,14 @@ def test_noise_is_normal_and_as_strong_as_asked():
     assert float(strong.std()) == pytest.approx(2.5, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sd", "fsd", "specedge", "sd+overlap:stream"])
 def test_greedy_answers_are_the_targets_with_a_disturbed_draft(method):
     costs = check_greedy(method, weaker(), limits=(1, 5, 24))
     assert any(one.accepted < one.drafted for cost in costs for one in cost.rounds)
 
 
+@pytest.mark.slow
 def test_sampled_answers_are_draws_from_the_target_with_a_disturbed_draft():
     check_distribution("dssd", SAMPLED, weaker(1.5), samples=120)
 

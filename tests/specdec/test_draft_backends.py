@@ -69,6 +69,7 @@ def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     assert float((ours - theirs).abs().max()) < TOLERANCE
 
 
+@pytest.mark.slow
 def test_it_is_the_same_model(model: LoadedModel) -> None:
     other = twin(model)
     for name in ("vocab_size", "vocabulary_fingerprint", "eos_token_ids", "context_limit", "never_drafted"):
@@ -105,6 +106,7 @@ def test_rollback_then_other_tokens_is_a_fresh_run(model: LoadedModel) -> None:
     assert session.length == start + 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_any_sequence_of_operations_is_what_torch_makes_of_it(model: LoadedModel, seed: int) -> None:
     """Chains, trees that grow, paths and parts of trees that are kept, rollback, new prompts, in any order."""
@@ -208,6 +210,7 @@ def test_the_context_ends_with_one_line_and_the_session_goes_on(backend: str) ->
     assert_close(session.extend([9, 8]), expected(model, Prompt(ids), [9, 8])[1:])
 
 
+@pytest.mark.slow
 def test_threads_draft_on_one_model(model: LoadedModel) -> None:
     found: dict[int, torch.Tensor] = {}
 
@@ -241,6 +244,7 @@ def _full(session: ModelSession) -> int:
 class TestLlamaCpp:
     """What only this engine has limits in."""
 
+    @pytest.mark.slow
     def test_sessions_that_are_gone_leave_their_room(self) -> None:
         model = drafts.draft_on(drafts.GGUF, "text")
         for _ in range(300):

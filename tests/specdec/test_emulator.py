@@ -64,6 +64,7 @@ class TestModel:
         assert min(delays) >= 0.03 and max(delays) <= 0.07
         assert statistics.mean(delays) == pytest.approx(0.05, rel=0.02)
 
+    @pytest.mark.slow
     @given(
         st.lists(st.tuples(st.floats(0, 1), st.integers(0, 10**6)), max_size=30),
         st.integers(0, 2**32),

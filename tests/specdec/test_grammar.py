@@ -53,6 +53,7 @@ def reference(model: TableModel, prompt: Prompt, options: GenerationOptions) -> 
     return ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", on_tables([*LOSSLESS, *COMBINATIONS]))
 def test_greedy_answers_are_the_constrained_targets(method: str) -> None:
     for index, prompt in enumerate(PROMPTS):
@@ -63,6 +64,7 @@ def test_greedy_answers_are_the_constrained_targets(method: str) -> None:
         assert ids == reference(UNLIKE.target, prompt, options), prompt.ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NOISE)
 def test_the_seed_alone_decides_a_sampled_answer(method: str) -> None:
     for seed in range(8):
@@ -94,6 +96,7 @@ def test_forced_tokens_take_no_forward() -> None:
         assert passes == choices, ids
 
 
+@pytest.mark.slow
 def test_forced_tokens_of_a_draft_take_no_forward_of_the_draft_model() -> None:
     for method in ("sd", "fsd"):
         passes = []
@@ -107,6 +110,7 @@ def test_forced_tokens_of_a_draft_take_no_forward_of_the_draft_model() -> None:
         assert passes[0] < 0.8 * passes[1], method
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_what_may_follow_depends_on_the_ids_alone(data: st.DataObject) -> None:
@@ -153,6 +157,7 @@ def library_answer(model: LoadedModel, prompt: Prompt, options: GenerationOption
 class TestRealModels:
     """Random weights, so that nothing but the grammar makes them say what they are to say."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("tokens", [5, 23, 90])
     def test_the_target_alone_equals_the_librarys_generate(self, pair: Pair, tokens: int) -> None:
         options = GenerationOptions(tokens, grammar=ACTIONS)
@@ -161,6 +166,7 @@ class TestRealModels:
             expected = library_answer(pair.target, prompt, options)
             assert generate_local(pair.target, prompt, options) == expected
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("method", METHODS)
     def test_every_method_over_a_link(self, text_pair: Pair, servers: dict[str, str], method: str) -> None:
         front = text_pair.target if get_method(method).split else None

@@ -25,7 +25,7 @@ from tests.helpers.table_models import PROMPT
 from tests.specdec.checks import COMBINATIONS, PARTS_OF_ROWS, SAMPLED, UNLIKE, Unhurried
 from tests.specdec.wired import WiredLink
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 SMALL = st.integers(0, 6)
 BLOB = st.binary(max_size=24) | st.sampled_from([b"\0" * 20, b"\0\0\x80\x3e" * 5, b"\0\0\xc0\x7f" * 5])

@@ -178,6 +178,7 @@ def test_a_prompt_longer_than_a_forward_is_fed_whole(
     assert joint.forwards == 5  # 7 + 7 + 7 + 7 + 2 rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sd", "fsd", "specedge"])
 def test_many_answers_at_once_are_the_targets_own(
     text_pair: Pair, start_server: StartServer, model: LoadedModel, method: str
@@ -185,6 +186,7 @@ def test_many_answers_at_once_are_the_targets_own(
     assert_own_answers(text_pair.target, model, start_server(text_pair.target).address, method)
 
 
+@pytest.mark.slow
 @pytest.mark.gguf
 def test_drafts_on_llama_cpp_share_its_calls(start_server: StartServer) -> None:
     target = load_model(DEFAULT_TEXT_TARGET)

@@ -47,6 +47,7 @@ def test_tree_follows_the_targets_picks_only() -> None:
     assert path_to(draft, 0) == []
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), min_size=7, max_size=7))
 def test_chain_as_a_tree_is_judged_the_same(ids: list[int], picks: list[int]) -> None:
     chain = judge(Draft(0, tuple(ids)), picks, EOS)

@@ -44,6 +44,7 @@ def test_a_token_with_little_chance_is_picked_when_its_noise_is_large() -> None:
     assert sum(token >= 64 for token in noisy_argmax(scores, 3, torch.arange(len(scores))).tolist()) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("p", [1e-9, 0.1, 0.5, 0.9, 0.999999, 1.0 - 1e-15])
 def test_the_nucleus_is_the_smallest_set_of_the_likeliest_that_reaches_p(kind: str, p: float) -> None:
@@ -76,6 +77,7 @@ def slowly_picked(row: Tensor, position: int, options: GenerationOptions) -> int
     return int((scores.masked_fill(cut, float("-inf")) + noise).argmax())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "cut",

@@ -45,6 +45,7 @@ def history(model: LoadedModel) -> list[Prompt]:
     return [*window, look(model, FRAMES[3:7], "stop"), *swapped, *grown, grown[-1]]
 
 
+@pytest.mark.slow
 def test_drafts_are_those_of_a_prompt_that_came_as_a_whole(vision_pair: Pair) -> None:
     model, memory = vision_pair.draft, PromptMemory(vision_pair.draft, PLENTY)
     for prompt in history(model):
@@ -63,6 +64,7 @@ def test_text_alone_is_taken_over_as_far_as_it_repeats(text_pair: Pair) -> None:
     assert memory.taken_over == 59 + 30 + 19 + 20
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_a_fresh_prompt(vision_pair: Pair) -> None:
     model, memory = vision_pair.target, PromptMemory(vision_pair.target, PLENTY)
     for prompt in history(model):
@@ -97,6 +99,7 @@ def test_an_answer_without_drafts_costs_what_is_kept_nothing(
     assert memory.taken_over == len(prompt.ids) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [0, 3000, 40_000, 100_000])
 def test_what_is_kept_stays_within_its_bound(vision_pair: Pair, most: int) -> None:
     model, memory = vision_pair.draft, PromptMemory(vision_pair.draft, most)

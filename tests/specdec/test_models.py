@@ -177,6 +177,7 @@ def test_corrupt_image_is_a_one_line_error(vision_pair: Pair, data: bytes) -> No
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_small_file_of_a_huge_picture_is_not_decoded() -> None:
     import io
 
@@ -206,6 +207,7 @@ def test_sharded_qwen2vl_folder_loads_and_says_the_same(vision_pair: Pair, tmp_p
     assert torch.allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantize", ["8bit", "4bit"])
 @pytest.mark.parametrize("kind", ["text", "vision"])
 def test_quantised_models_load_and_stay_close(model_root: Path, quantize: str, kind: str) -> None:
@@ -221,6 +223,7 @@ def test_quantised_models_load_and_stay_close(model_root: Path, quantize: str, k
     assert session.extend([1, 2, 3]).shape == (3, whole.vocab_size)
 
 
+@pytest.mark.slow
 def test_a_quantised_model_is_loaded_without_a_word(model_root: Path) -> None:
     """In a process of its own: a package tells what it misses when it is imported, once."""
     code = "import sys; from specdec.models import load_model; load_model(sys.argv[1], quantize='4bit')"

@@ -48,6 +48,7 @@ def jpeg(width: int, height: int) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hard", [False, True])
 @pytest.mark.parametrize(("before", "after"), SIZES)
 def test_pixels_are_pillows(before: tuple[int, int], after: tuple[int, int], hard: bool) -> None:
@@ -66,6 +67,7 @@ def test_the_order_of_passes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.equal(resize(pixels, 196, 336), right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(640, 480), (224, 140), (30, 30), (97, 301), (1280, 736)])
 def test_patches_of_a_picture_resized_late_are_those_of_one_resized_early(size: tuple[int, int]) -> None:
     early, late = ImagePreparer(processor()), ImagePreparer(processor())

@@ -97,6 +97,7 @@ def test_headers_made_to_take_long_are_refused_at_once(data: bytes) -> None:
     assert time.perf_counter() - started < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(56, 56), (640, 480), (1920, 1080), (333, 77), (20, 3000), (4032, 3024)])
 def test_tokens_are_those_that_the_model_makes_of_it(vision_pair: Pair, size: tuple[int, int]) -> None:
     model = vision_pair.target

@@ -79,6 +79,7 @@ def test_the_edge_needs_the_target_and_the_same_one(
             list(decoder.generate(prompt_for(text_pair.target)))
 
 
+@pytest.mark.slow
 def test_a_split_survives_an_outage(text_pair: Pair, servers: dict[str, str]) -> None:
     from tests.helpers.emulated import emulated
 

@@ -208,6 +208,7 @@ def answer_of(model: LoadedModel, tokens: int, sessions: int = 1) -> Watched:
     return recorder
 
 
+@pytest.mark.slow
 def test_the_shapes_of_an_answer_do_not_depend_on_its_length(model: LoadedModel) -> None:
     """A shape budget: 200 tokens meet no shape that 5 have not met; nothing is read within a recorded forward."""
     few, many = answer_of(model, 5), answer_of(model, 200)
@@ -237,6 +238,7 @@ class Careless(TorchOperations):
         return super().attend(layer, index, qkv, table, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["length", "read", "mask"])
 def test_planted_faults_exceed_the_shape_budget(model: LoadedModel, fault: str) -> None:
     runner = model.runner
@@ -582,6 +584,7 @@ class Taped(EagerRuns):
         return replay, lambda: found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["text-target", "vision-target"])
 def test_replays_that_run_no_python_of_ours_give_the_same_logits_and_answers(name: str) -> None:
     model = load_model(tiny.built_pairs() / name, dtype="float32")
@@ -596,6 +599,7 @@ def test_replays_that_run_no_python_of_ours_give_the_same_logits_and_answers(nam
         assert generate_local(model, PROMPT, options) == answer and taped.replays > 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampled", [False, True])
 def test_a_chain_from_a_replay_that_runs_no_python_of_ours_is_the_same(
     model: LoadedModel, sampled: bool

@@ -36,6 +36,7 @@ def test_it_ends_with_the_token_of_the_last_byte(
     assert any(resumed.push(token) for token in ids[begun:]) or resumed.found == (expected is not None)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ids=st.lists(st.integers(0, 263), max_size=40), stop=st.sampled_from(["a", "ab", "é", "\n"]))
 def test_any_ids_at_all_end_where_the_library_would_end(text_pair: Pair, ids: list[int], stop: str) -> None:

@@ -65,6 +65,7 @@ def ask(decoder: EdgeDecoder, given: list[int]) -> list[int]:
     return given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("cut", [1, 2, 4])
 def test_an_answer_is_of_one_target_whenever_the_other_comes(

@@ -120,6 +120,7 @@ def test_one_trace_holds_what_edge_and_cloud_did(
     assert "prefilled" in {line["event"] for line in logged}, "a trace leads to the session's lines in the log"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ar", "sd", "picospec", "dsd", "fsd"])
 def test_every_span_ends_also_where_drafts_are_refuted_and_links_lost(
     text_pair: Pair, spans: Spans, method: str

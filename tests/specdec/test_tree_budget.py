@@ -92,6 +92,7 @@ def test_only_a_method_that_is_told_to_sends_less_than_its_budget() -> None:
         get_method("specedge+nodes:few")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prices", [CLIFF, FREE], ids=["cliff", "free"])
 def test_over_a_link_no_tree_goes_beyond_a_cliff_and_a_whole_one_goes_where_rows_are_free(
     text_pair: Pair, start_server: StartServer, prices: list[tuple[int, int]]

@@ -159,6 +159,7 @@ GREEDY, SAMPLED = GenerationOptions(30), GenerationOptions(30, temperature=0.9, 
 
 
 class TestAnswers:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("pair", "size", "options"),
         [
@@ -181,6 +182,7 @@ class TestAnswers:
                 pair.target, prompt, options
             )
 
+    @pytest.mark.slow
     def test_a_tree_accepts_more_than_a_chain_of_its_depth(
         self, text_pair: Pair, servers: dict[str, str]
     ) -> None:

@@ -81,6 +81,7 @@ def taught(overconfident: float, price: float | None, rounds: int = 3000) -> Lea
     return trigger
 
 
+@pytest.mark.slow
 def test_learnt_thresholds_are_where_one_more_forward_would_just_pay() -> None:
     # Uniform chances that are true: half of the tokens are right, so a forward brings q / 2 tokens.
     assert taught(1.0, price=0.2).token == pytest.approx(0.4, abs=0.1)
@@ -201,6 +202,7 @@ def sent_drafts(monkeypatch: pytest.MonkeyPatch) -> list[Proposal]:
     return sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", ["idle", "continue", "stream", "outcomes"])
 @pytest.mark.parametrize("length", ["token:0.5", "sequence:0.2", "dual:0.3/0.4"])
 def test_every_draft_that_leaves_ends_where_its_trigger_fires(
@@ -221,6 +223,7 @@ def test_every_draft_that_leaves_ends_where_its_trigger_fires(
     assert len(set(lengths)) > 2, "drafts are as long as they are sure, not of one length"
 
 
+@pytest.mark.slow
 def test_worth_drafts_longer_where_the_draft_is_surer(monkeypatch: pytest.MonkeyPatch) -> None:
     sent, mean = sent_drafts(monkeypatch), []
     for sharpness in (0.3, 6.0):
@@ -241,6 +244,7 @@ class BrokenAfter(TableModel):
         super().__init__(logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     ["hsl", "edgellm", "pipesd", "sd+length:worth", "sd+length:dual:learned", "sd+overlap:stream+length:token:0.5"],

@@ -74,6 +74,7 @@ KINDS: dict[str, Callable[[int], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(10))
 def test_pixels_and_the_size_in_the_header_turn_as_the_librarys(kind: str, number: int) -> None:
@@ -110,6 +111,7 @@ def test_a_prompt_is_that_of_the_turned_picture(vision_pair: Pair, number: int) 
         assert model.prompt_length(Prompt(ids, (data,))) == len(turned.ids) == len(right.ids)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(sorted(KINDS)), st.integers(1, 8), st.data())
 def test_broken_headers_never_raise_and_never_make_two_sizes(

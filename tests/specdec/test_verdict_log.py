@@ -32,6 +32,7 @@ def test_words_and_pictures_are_kept_only_where_asked_for(
     assert (b"picture" in whole) == (contents == "pictures")
 
 
+@pytest.mark.slow
 def test_the_oldest_parts_go_and_the_bound_holds(tmp_path: Path) -> None:
     log = VerdictLog(tmp_path, most_bytes=2000, part_bytes=200)
     for number in range(200):

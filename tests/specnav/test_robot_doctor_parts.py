@@ -111,6 +111,7 @@ def test_an_ear_tells_the_fastest_of_velocities_stamped_or_not():
 # -- the rest
 
 
+@pytest.mark.slow
 def test_a_verifier_that_is_not_there_is_told_in_one_line():
     found = reach("tcp://127.0.0.1:1")
     assert "no verifier answers at tcp://127.0.0.1:1" in found.error and "\n" not in found.error

@@ -61,6 +61,7 @@ def test_an_argument_is_read_as_it_was_typed() -> None:
             read_prompt(wrong)
 
 
+@pytest.mark.slow
 def test_closed_streams_and_other_encodings_end_in_one_line_or_nothing() -> None:
     done = shell("$specnav generate look >&-; $specnav generate - <&-; $specnav plan memory 2>&-")
     assert done.stdout == b""  # what stderr was to say is not printed in its place

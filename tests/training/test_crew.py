@@ -22,6 +22,7 @@ def fail():
     raise ValueError("no room\nfor it")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("third", "said"), [(fail, "failed: ValueError: no room$"), (die, "process died")])
 def test_a_process_that_does_not_come_through_ends_the_others_with_one_line(third, said):
     with pytest.raises(TrainingError, match=said):

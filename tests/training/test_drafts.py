@@ -33,6 +33,7 @@ from tests.training.words import WORDS, said_by
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "vision"])
 def test_batched_answers_are_the_librarys(model_root: Path, kind: str, request: pytest.FixtureRequest) -> None:
     """Padded in front, with and without pictures, they are what serving says one by one."""
@@ -95,6 +96,7 @@ def little(model_root: Path, place: Path, **changed: object) -> TrainDraftConfig
     return TrainDraftConfig(**(settings | changed))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was(
     model_root: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was
         train_draft(little(model_root, tmp_path, hard=0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -156,12 +159,14 @@ def test_nothing_is_replaced_that_is_no_draft(model_root: Path, tmp_path: Path) 
     assert {file.name: file.read_bytes() for file in target.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_draft_may_take_the_place_of_the_one_it_was_trained_from(model_root: Path, tmp_path: Path) -> None:
     draft = shutil.copytree(model_root / "text-draft", tmp_path / "draft")
     train_draft(little(model_root, tmp_path, draft=str(draft), out=draft, steps=1, seed=2**63 - 1))  # any will do
     assert (draft / "acceptance.json").exists()
 
 
+@pytest.mark.slow
 def test_a_row_too_short_for_a_picture_is_told_before_anything_is_written(tmp_path: Path) -> None:
     changed = {role: str(ROOT / "default_models" / f"nav-{role}") for role in ("target", "draft")}
     sources = Sources(bags=(ROOT / "tests" / "data" / "rooms.mcap",))
@@ -170,6 +175,7 @@ def test_a_row_too_short_for_a_picture_is_told_before_anything_is_written(tmp_pa
     assert not list((tmp_path / "run").glob("texts*"))
 
 
+@pytest.mark.slow
 def test_more_updates_of_a_run_that_ended_are_not_passed_over_in_silence(model_root: Path, tmp_path: Path) -> None:
     train_draft(little(model_root, tmp_path, steps=1))
     with pytest.raises(TrainingError, match="ended after 1 updates"):
@@ -179,6 +185,7 @@ def test_more_updates_of_a_run_that_ended_are_not_passed_over_in_silence(model_r
     assert train_draft(little(model_root, tmp_path, steps=1)).after.answers == 2
 
 
+@pytest.mark.slow
 def test_a_card_says_that_a_verifier_was_asked(
     servers: dict[str, str], text_pair: Pair, model_root: Path, tmp_path: Path
 ) -> None:
@@ -192,6 +199,7 @@ def test_a_draft_of_another_vocabulary_is_refused(model_root: Path, tmp_path: Pa
         train_draft(little(model_root, tmp_path, draft=str(ROOT / "default_models" / "text-draft")))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_the_former_draft_stays(
     model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +251,7 @@ class TestLogs:
         with pytest.raises(TrainingError, match="must be a folder that"):
             logged_texts([tmp_path / "none"], text_pair.draft, tmp_path, 64)
 
+    @pytest.mark.slow
     def test_a_draft_learns_from_a_log_alone(self, model_root: Path, text_pair: Pair, tmp_path: Path) -> None:
         folder = self.log(tmp_path / "log", text_pair.draft.vocabulary_fingerprint, (1, 2))
         sources = Sources(verdicts=(folder,))
@@ -344,6 +353,7 @@ def test_a_large_target_speaks_in_half_precision_where_the_cpu_has_tiles(
     assert number_type(Mock(parameter_count=int(parameters))) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_answers_are_the_same_however_many_processes_write_them_and_none_is_written_twice(
     model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str

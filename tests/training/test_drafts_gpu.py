@@ -75,6 +75,7 @@ def test_answers_that_fail_in_bulk_are_written_as_others_with_one_line(
     assert write_answers(target, prompts[:2], 9, 0, tmp_path, 1, lambda done, total: None) == expected[:2]
 
 
+@pytest.mark.slow
 def test_sampled_answers_in_bulk_follow_the_targets_distribution(model_root: Path) -> None:
     target = DraftNetwork(str(model_root / "text-target"))
     prompt = question_prompts(target.loaded, WORDS[:1], "words")[0]
@@ -127,6 +128,7 @@ def test_the_loss_in_chunks_and_its_gradients_are_those_of_the_plain_loss(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_hold_every_text_once_and_none_sees_another(task: GpuDistilTask) -> None:
     texts = [ExitSample(tuple(range(at, at + count)), 2) for at, count in ((0, 30), (40, 17), (60, 17), (80, 9))]
     packed = pack_all(texts, 32)
@@ -197,6 +199,7 @@ def test_the_loss_of_kept_states_is_that_of_both_whole_models(task: GpuDistilTas
             torch.testing.assert_close(grads[name], one.grad, rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_lesson_that_fails_is_learnt_on_the_path_of_a_cpu_with_one_line(
     task: GpuDistilTask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -210,6 +213,7 @@ def test_a_lesson_that_fails_is_learnt_on_the_path_of_a_cpu_with_one_line(
     assert "no such kernel" in line
 
 
+@pytest.mark.slow
 def test_a_task_that_was_tried_out_is_as_it_was(task: GpuDistilTask) -> None:
     tried = distil_task(task.spec, "cpu")
     assert isinstance(tried, GpuDistilTask)
@@ -238,6 +242,7 @@ def test_every_epoch_has_each_row_once_and_a_run_that_goes_on_draws_what_it_woul
     assert [task.batch(torch.Generator(), 2)[0].tolist() for _ in range(5)] == drawn[4:]
 
 
+@pytest.mark.slow
 def test_a_run_by_time_ends_at_the_schedules_floor_and_keeps_checkpoints_by_time(
     task: GpuDistilTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +266,7 @@ def test_a_run_by_time_ends_at_the_schedules_floor_and_keeps_checkpoints_by_time
     assert read_checkpoint(settings.checkpoint)["finished"]
 
 
+@pytest.mark.slow
 def test_a_whole_run_with_the_paths_of_a_gpu_goes_on_where_it_was(
     model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

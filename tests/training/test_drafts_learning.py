@@ -22,6 +22,8 @@ from specnav.recipes.samples import ExitSample, save_samples
 from tests.helpers.shrunken import build
 from tests.training.words import WORDS, distil_spec, said_by
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def task(model_root: Path, tmp_path: Path) -> DistilTask:

@@ -38,6 +38,7 @@ from tests.training.words import WORDS, said_by
 ENDS = {"model.embed_tokens.weight", "lm_head.weight"}
 
 
+@pytest.mark.slow
 def test_only_the_layers_are_trained_and_stored(model_root: Path, tmp_path: Path) -> None:
     result = train_draft(little(model_root, tmp_path, share=True, tokens=200, on_policy=0.0))
     with safe_open(result.folder / "model.safetensors", framework="pt") as file:
@@ -55,6 +56,7 @@ def test_only_the_layers_are_trained_and_stored(model_root: Path, tmp_path: Path
     assert again.after == result.after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("learn", "own"), [("2", 1), ("0", 0)])
 def test_other_layers_stay_the_targets(model_root: Path, tmp_path: Path, learn: str, own: int) -> None:
     """The draft's layer 1 is the target's layer 2: whether it learns or is shared, that is where it comes from."""
@@ -71,6 +73,7 @@ def test_other_layers_stay_the_targets(model_root: Path, tmp_path: Path, learn: 
     assert not torch.equal(draft[f"{layer}mlp.down_proj.weight"], target[there[f"{layer}mlp.down_proj.weight"]])
 
 
+@pytest.mark.slow
 def test_a_draft_that_shares_can_be_trained_further(model_root: Path, tmp_path: Path) -> None:
     first = train_draft(little(model_root, tmp_path, draft="layers:0,2", share=True, learn="0")).folder
     config = little(
@@ -81,6 +84,7 @@ def test_a_draft_that_shares_can_be_trained_further(model_root: Path, tmp_path: 
     assert not (second / "tokenizer.json").exists()
 
 
+@pytest.mark.slow
 def test_a_draft_that_shares_learns_what_a_fine_tuned_target_says_and_shares_on_with_the_old_one(
     model_root: Path, tmp_path: Path
 ) -> None:
@@ -109,6 +113,7 @@ def test_a_draft_that_shares_learns_what_a_fine_tuned_target_says_and_shares_on_
     assert all(torch.equal(own[name], old[name]) for name in shared.about.sha256)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -153,6 +158,7 @@ def test_logits_of_some_tokens_are_those_of_all(model_root: Path) -> None:
     assert torch.allclose(some, everything[..., among], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_figures_and_lessons_on_a_device_are_those_of_the_cpu(
     model_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +189,7 @@ def test_what_the_target_says_is_kept_for_the_next_sitting(model_root: Path, tmp
         assert torch.equal(one.likely, other.likely) and torch.equal(one.chances, other.chances)
 
 
+@pytest.mark.slow
 def test_a_run_from_an_assistants_requests(model_root: Path, tmp_path: Path) -> None:
     sources = Sources(assistant=True)
     changed = {"length": 400, "new_tokens": 8, "prompts": 24, "steps": 1, "batch": 1}

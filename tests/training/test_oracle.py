@@ -45,6 +45,7 @@ def encoder():
     return QuestionEncoder(build_tokenizer())
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(VIEWS)
 def test_an_answer_about_a_seen_object_parses_and_fits_a_training_row(view):
@@ -63,6 +64,7 @@ def test_an_answer_about_an_unseen_object_looks_around_and_tells_whether_the_way
     assert (sees_target(answer), ahead_clear(answer)) == (False, clear)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(VIEWS)
 def test_it_stops_only_within_reach_and_in_front(view):
@@ -71,6 +73,7 @@ def test_it_stops_only_within_reach_and_in_front(view):
         assert view.distance <= STOP_DISTANCE < 0.8 and abs(view.bearing) < 45
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(VIEWS)
 def test_a_clear_way_is_taken_by_the_stated_bearing(view):

@@ -83,6 +83,7 @@ def drafted_rounds(target, draft, prompt: list[int], limit: int, gamma: int) -> 
     return rounds
 
 
+@pytest.mark.slow
 def test_tau_without_a_link_is_what_drafting_token_by_token_gains():
     target, draft = model(1), model(2)
     draft.load_state_dict(

@@ -53,6 +53,7 @@ def short_shards(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(room, "SHARD_FRAMES", FRAMES)
 
 
+@pytest.mark.slow
 def test_no_room_holds_what_is_left_out_and_all_else_is_there() -> None:
     rng = random.Random(5)
     names = {f"{o.colour} {o.kind}" for i in range(300) for o in random_room(rng, i, LEFT_OUT.pairs).objects}
@@ -60,6 +61,7 @@ def test_no_room_holds_what_is_left_out_and_all_else_is_there() -> None:
     assert names == {f"{colour} {kind}" for kind, colour in LEFT_OUT.pairs}
 
 
+@pytest.mark.slow
 def test_no_frame_and_no_question_that_the_draft_learns_from_has_it(
     config: FirstDraft, short_shards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +85,7 @@ def test_no_frame_and_no_question_that_the_draft_learns_from_has_it(
     assert not any(LEFT_OUT.hides(question.name) for question in asked)
 
 
+@pytest.mark.slow
 def test_the_robot_is_sent_to_what_the_draft_never_saw_and_to_what_it_did() -> None:
     hidden, known = (list(episodes(LEFT_OUT, wanted, 500_000, 8)) for wanted in (True, False))
     assert all(LEFT_OUT.hides(one.target_name) for one in hidden)

@@ -25,6 +25,7 @@ def test_digits_are_tokens_of_their_own():
     assert len(ids("0123456789")) == 10
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.text())
 def test_any_text_survives_encoding_and_decoding(text):
