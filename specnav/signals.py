@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that end a command: SIGTERM and SIGHUP act like Ctrl-C, so that the cleanup is always the same."""
+"""Signals that end a command: SIGTERM, SIGQUIT and SIGHUP act like Ctrl-C, so that the cleanup is always the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 
 @contextmanager
 def ends_on_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP (terminal closed) end the run like Ctrl-C; under nohup SIGHUP stays ignored.
+    """Make SIGTERM, SIGQUIT and SIGHUP (terminal closed) end the run like Ctrl-C; under nohup SIGHUP stays ignored.
 
     Does nothing outside the main thread, because only that thread receives signals.
     """
@@ -23,19 +23,19 @@ def ends_on_signals() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handled_by(stop, (signal.SIGTERM, signal.SIGHUP)):
+    with _handled_by(stop, (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)):
         yield
 
 
 @contextmanager
 def notes_signals() -> Iterator[Callable[[], bool]]:
-    """Keep SIGINT, SIGTERM and SIGHUP from interrupting; yields a function that tells whether one has arrived."""
+    """Keep Ctrl-C and those signals from interrupting; yields a function that tells whether one has arrived."""
     came = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:
         came.set()
 
-    with _handled_by(note, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
+    with _handled_by(note, (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)):
         yield came.is_set
 
 

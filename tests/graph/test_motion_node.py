@@ -117,6 +117,7 @@ def test_the_deciding_process_killed_while_moving_means_zero_by_the_deadline(gra
     [
         signal.SIGINT,
         signal.SIGTERM,
+        signal.SIGQUIT,
         pytest.param(signal.SIGHUP, marks=pytest.mark.skipif(NOHUP, reason="nohup: a closed terminal is ignored")),
     ],
 )

@@ -197,7 +197,7 @@ def test_a_disk_that_is_full_is_told_before_anything_is_downloaded(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
 def test_an_interrupted_download_leaves_nothing(cache: Path, number: signal.Signals) -> None:
     """The index takes the connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -397,8 +397,8 @@ def _most_others(pages: int) -> int:
 def run_front(
     listening: int, control: int, publish: Publish, meet: Callable[[list[str]], None]
 ) -> None:
-    """Serve on inherited descriptors until the console ends; SIGINT, SIGTERM and SIGHUP are ignored."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    """Serve on inherited descriptors until the console ends; signals that end a node are ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(PermissionError):
         os.nice(-10)  # if permitted: STOP has priority over other processes

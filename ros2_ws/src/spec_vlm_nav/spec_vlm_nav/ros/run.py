@@ -45,7 +45,8 @@ from spec_vlm_nav.common.errors import NavigationError, ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
 
 SPIN_S = 0.05  # longest delay until a signal is noticed
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal was closed
+# SIGQUIT: Ctrl-\ was pressed; SIGHUP: the terminal was closed.
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 END_S = 9.0  # `ros2 launch` kills after 10 s; before that, a hanging process dumps its stacks
 
 
