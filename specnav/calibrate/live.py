@@ -43,8 +43,8 @@ class Live:
     ) -> None:
         """ended: whether the calibration was asked to end."""
         self._config, self._executor, self._say, self._ended = config, executor, say, ended
-        self.course = CalibrationRun(config)
-        self.wire = Wire(node, config, self.course.hear, self.course.end)
+        self.run = CalibrationRun(config)
+        self.wire = Wire(node, config, self.run.hear, self.run.end)
         self._has_driven = False
 
     def look(self) -> None:
@@ -56,15 +56,15 @@ class Live:
         while (waited := time.monotonic() - began) < FIND_S:
             self._spin()
             now = time.monotonic()
-            if found_at == math.inf and self.course.guard.is_ready and self.wire.listeners():
+            if found_at == math.inf and self.run.guard.is_ready and self.wire.listeners():
                 found_at = now
             if now - max(found_at, self.wire.foreign_at) > LISTEN_S:
                 break
-            if self.course.fault:
-                raise CalibrationError(self.course.fault)
+            if self.run.fault:
+                raise CalibrationError(self.run.fault)
         if not self.wire.listeners():
             raise CalibrationError(self._nobody_listens())
-        if not self.course.guard.is_ready:
+        if not self.run.guard.is_ready:
             publishers = self.wire.odometers
             raise CalibrationError(
                 f"no odometry on {self.wire.odom_topic} within {waited:.0f} s ({publishers} publishers): "
@@ -91,28 +91,28 @@ class Live:
 
     def drive(self) -> CalibrationFindings:
         """Run the procedure. Raises CalibrationError, and KeyboardInterrupt if it was asked to end."""
-        course, asker = self.course, StepPrompt(self._config.yes, self._say)
+        run, asker = self.run, StepPrompt(self._config.yes, self._say)
         next_tick, self._has_driven = time.monotonic(), True
-        while not course.is_over:
+        while not run.is_over:
             self._spin()
             if self._ended():
                 raise KeyboardInterrupt
-            if self.wire.foreign_at > 0 and course.phase is not CalibrationPhase.WAITING:
-                course.end(self._somebody_speaks())
+            if self.wire.foreign_at > 0 and run.phase is not CalibrationPhase.WAITING:
+                run.end(self._somebody_speaks())
             now = time.monotonic()
-            if course.is_over or now < next_tick:
+            if run.is_over or now < next_tick:
                 continue
             next_tick = max(next_tick + 1 / RATE_HZ, now)
-            if course.next is not None and asker.allows(course.next):
+            if run.next is not None and asker.allows(run.next):
                 self.wire.foreign_at = -1.0
-                course.allow(now)
-            velocity = course.tick(now)
-            if velocity != ZERO or course.records or course.phase is not CalibrationPhase.WAITING:
-                self.wire.send(velocity, course.rest(now), course.style)
-        if course.findings is None:
-            doing = course.doing
-            raise CalibrationError(f"{course.fault}{f' (while the robot {doing})' if doing else ''}")
-        return course.findings
+                run.allow(now)
+            velocity = run.tick(now)
+            if velocity != ZERO or run.records or run.phase is not CalibrationPhase.WAITING:
+                self.wire.send(velocity, run.rest(now), run.style)
+        if run.findings is None:
+            doing = run.doing
+            raise CalibrationError(f"{run.fault}{f' (while the robot {doing})' if doing else ''}")
+        return run.findings
 
     def _spin(self) -> None:
         self._executor.spin_once(timeout_sec=SPIN_S)

@@ -76,7 +76,7 @@ class Gatherer:
 
     def __init__(self, config: RobotDoctorConfig, node: Node, executor: SingleThreadedExecutor) -> None:
         self._config, self._node, self._executor = config, node, executor
-        self._ears: dict[str, TopicListener] = {}
+        self._listeners: dict[str, TopicListener] = {}
         self._sim_s: float | None = None
         self._motion: MotionFacts | None = None
         self._estopped_at = -HEARTBEAT_S
@@ -229,12 +229,12 @@ class Gatherer:
             kind = _message_class(kinds[0])
             if kind is None or kinds[0] == REQUEST:
                 continue
-            ear = self._ears[role.name] = TopicListener(
+            listener = self._listeners[role.name] = TopicListener(
                 lambda: time.time() if self._sim_s is None else self._sim_s
             )
             extra = {STATUS: self._on_status, DIAGNOSTICS: self._on_diagnostics}.get(kinds[0])
             reliable = kinds[0] in RELIABLE_KINDS and all(end.reliable for end in publishers)
-            self._subscribe(kind, name, _both(ear.hear, extra), reliable)
+            self._subscribe(kind, name, _both(listener.hear, extra), reliable)
 
     def _subscribe(self, kind: type, name: str, act: Callable[[Any], None], reliable: bool) -> None:
         qos = QoSProfile(
@@ -272,7 +272,7 @@ class Gatherer:
         self, role: TopicRole, name: str, began: float, ended: float, others: tuple[str, ...]
     ) -> TopicFacts:
         publishers, subscribers = self._ends(name)
-        heard = self._ears[role.name].heard(began, ended) if role.name in self._ears else None
+        heard = self._listeners[role.name].heard(began, ended) if role.name in self._listeners else None
         return TopicFacts(role.name, name, role.wanted, publishers, subscribers, heard, others)
 
     def _find_others(self, role: TopicRole, name: str) -> tuple[str, ...]:

@@ -34,14 +34,14 @@ def check_qos(facts: Facts) -> CheckLines:
     pairs = 0
     for topic in facts.topics.values():
         for publisher in topic.publishers:
-            for node, ears in _by_node(topic.subscribers).items():
-                if not {node, publisher.node} & facts.our_names or ears[0].drives_nothing:
+            for node, subscribers in _by_node(topic.subscribers).items():
+                if not {node, publisher.node} & facts.our_names or subscribers[0].drives_nothing:
                     continue
-                same = [ear for ear in ears if ear.kind == publisher.kind]
+                same = [subscriber for subscriber in subscribers if subscriber.kind == publisher.kind]
                 if not same:
                     continue  # reported by check_types
                 pairs += 1
-                if all(_why_not(publisher, ear) for ear in same):
+                if all(_why_not(publisher, subscriber) for subscriber in same):
                     lines.append(_mismatch(topic, publisher, same[0]))
     return lines or [ok("QoS", f"of all {pairs} pairs of publisher and subscriber match")]
 
@@ -53,22 +53,22 @@ def _by_node(ends: tuple[Endpoint, ...]) -> dict[str, list[Endpoint]]:
     return found
 
 
-def _why_not(publisher: Endpoint, ear: Endpoint) -> str:
+def _why_not(publisher: Endpoint, subscriber: Endpoint) -> str:
     """Why a subscription does not receive what is published; "" if it does."""
-    if ear.reliable and not publisher.reliable:
+    if subscriber.reliable and not publisher.reliable:
         return "is published best effort, but requested reliable"
-    if ear.lasting and not publisher.lasting:
+    if subscriber.lasting and not publisher.lasting:
         return "is published volatile, but requested transient local"
     return ""
 
 
-def _mismatch(topic: TopicFacts, publisher: Endpoint, ear: Endpoint) -> CheckLine:
-    found = f"{topic.name} from {said_name(publisher.node)} never reaches {said_name(ear.node)}: "
+def _mismatch(topic: TopicFacts, publisher: Endpoint, subscriber: Endpoint) -> CheckLine:
+    found = f"{topic.name} from {said_name(publisher.node)} never reaches {said_name(subscriber.node)}: "
     own = {"image": "image_reliability", "odom": "odom_reliability", "ahead": "collision_reliability"}
     remedy = "change the QoS of one of them"
-    if topic.role in own and "best effort" in _why_not(publisher, ear):
+    if topic.role in own and "best effort" in _why_not(publisher, subscriber):
         remedy = f"{own[topic.role]}:=best_effort for our node, or publish it reliable"
-    return fail("QoS", found + f"it {_why_not(publisher, ear)}", remedy)
+    return fail("QoS", found + f"it {_why_not(publisher, subscriber)}", remedy)
 
 
 def check_signs(facts: Facts) -> CheckLines:
