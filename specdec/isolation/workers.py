@@ -92,10 +92,14 @@ class Launcher:
         Python runs signal handlers between two bytecodes of the main thread, and a library call may block all threads.
         So the signal's number is sent through a pipe to the launcher process, which kills this one if needed.
         """
-        reads, writes = os.pipe()
-        os.set_blocking(writes, False)
-        signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+        reads, self._signals = os.pipe()
+        os.set_blocking(self._signals, False)
         self._guard = reads, drain_s
+        self.hear_signals()
+
+    def hear_signals(self) -> None:
+        """Have signals sent through the pipe again, after an event loop (uvloop) has put its own in the place."""
+        signal.set_wakeup_fd(self._signals, warn_on_full_buffer=False)
 
     def vocabulary(self, tokenizer: str, vocab_size: int, eos_ids: list[int]) -> int:
         """Register a vocabulary for workers; returns its number."""

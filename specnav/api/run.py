@@ -72,7 +72,7 @@ def run_api(config: ApiConfig) -> int:
     listening = listen(config.bind)
     with listening:
         from cloud_verifier.loading import warm_up
-        from cloud_verifier.logs import EventLog
+        from cloud_verifier.logs import EventLog, pass_on_warnings
         from cloud_verifier.serving import settle_memory
         from specdec.drafting.joint import join_forwards
         from specdec.errors import LinkLost
@@ -87,6 +87,8 @@ def run_api(config: ApiConfig) -> int:
         from specnav.api.server import ApiServer
 
         log = EventLog(sys.stderr, contents=config.log_contents)
+        for name in ("specdec", "uvicorn"):  # uvicorn's tracebacks could quote prompts
+            pass_on_warnings(name, log)
         name, config = draft_of(config)
         log.info("loading", draft_model=name)
         gguf = GgufOptions.read(config.gguf)
@@ -109,10 +111,15 @@ def run_api(config: ApiConfig) -> int:
         # Answer threads and the sending thread take turns: in the default 5 ms others could make several tokens.
         sys.setswitchinterval(0.0005)
         bound = address_of(listening)
+
+        def ready() -> None:
+            launcher.hear_signals()
+            log.info("ready", bind=bound, model=pool.name, method=config.method)
+
         server = ApiServer(
             Routes(config, pool, queue, keys, counters, log, lambda: launcher.wrong(time.monotonic())).app(),
             config.drain_s,
-            ready=lambda: log.info("ready", bind=bound, model=pool.name, method=config.method),
+            ready=ready,
             drain=queue.close,
             stop=pool.cancel_all,
             own_files=64 + FILES_PER_ANSWER * config.answers,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from specnav.errors import UsageError
 
 _KEEP_ALIVE_S = 75
 """An idle connection is closed after this long: longer than proxies keep theirs."""
+_LAST_S = 2.0
+"""Connections close this long after all answers were ended, even if a client neither sends its request nor reads."""
 
 
 def listen(bind: str) -> socket.socket:
@@ -44,7 +47,10 @@ def address_of(listening: socket.socket) -> str:
 
 
 class ApiServer(uvicorn.Server):
-    """SIGTERM lets running answers end within drain_s; SIGINT, or a second signal, ends them at once."""
+    """SIGTERM lets running answers end within drain_s; SIGINT, or a second signal, ends them at once.
+
+    uvicorn's own time limit is not used: it cancels requests, and their clients get a status 500 or half a stream.
+    """
 
     def __init__(
         self,
@@ -56,8 +62,7 @@ class ApiServer(uvicorn.Server):
         own_files: int = 64,
     ) -> None:
         """ready: called when requests are accepted. drain: called to accept no more requests. stop: called to end all
-        answers. Both are called by the signal handler, between two steps of the event loop. own_files: descriptors that
-        the process needs besides connections.
+        answers. own_files: descriptors that the process needs besides connections.
         """
         config = bounded_config(
             app,
@@ -66,9 +71,9 @@ class ApiServer(uvicorn.Server):
             access_log=False,
             lifespan="off",
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=max(1, round(drain_s)),
         )
         super().__init__(config)
+        self._drain_s = drain_s
         self._ready, self._drain, self._stop = ready, drain, stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -78,9 +83,23 @@ class ApiServer(uvicorn.Server):
             listening.listen(WAITING)
         self._ready()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Shut down as uvicorn does, but answers that are still running after drain_s are told so."""
+        self._loop.call_later(self._drain_s, self._end_answers)
+        await super().shutdown(sockets)
+
+    def _end_answers(self) -> None:
+        self._stop()
+        self._loop.call_later(_LAST_S, self._close_connections)
+
+    def _close_connections(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Like uvicorn's, except that the process ends with exit code 0, as the verifier does."""
+        self._loop = asyncio.get_running_loop()
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -92,5 +111,5 @@ class ApiServer(uvicorn.Server):
         """Handle a signal."""
         self._drain()
         if sig == signal.SIGINT or self.should_exit:
-            self._stop()
+            self._loop.call_soon_threadsafe(self._end_answers)
         self.should_exit = True

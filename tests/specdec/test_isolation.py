@@ -57,6 +57,7 @@ def slow_picture() -> bytes:
 # -- grammars
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [GOOD, "start: /[a-c]{1,4}x?/", 'start: "ab" ("a" | "ab") "c"?'])
 def test_a_grammar_in_a_worker_says_what_one_here_says(isolated: IsolatedGrammars, text: str) -> None:
     there, here = isolated.compile(text), Grammars(LetterTokenizer(VOCAB), VOCAB, ENDS).compile(text)
@@ -88,6 +89,7 @@ def test_more_answers_than_a_worker_remembers_are_told_to_it_again(isolated: Iso
             assert np.flatnonzero(one.masks([1, 2], [()]).result(10)[0]).tolist() == [1, 3, 6]
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 def test_a_grammar_that_does_not_come_to_an_end_is_given_up_refused_by_its_text_and_charged(
     isolated: IsolatedGrammars, monkeypatch: pytest.MonkeyPatch
@@ -113,6 +115,7 @@ def test_a_grammar_that_does_not_come_to_an_end_is_given_up_refused_by_its_text_
     isolated.compile(GOOD)
 
 
+@pytest.mark.slow
 def test_a_step_that_does_not_come_to_an_end_ends_its_process_and_the_next_one_finds_another(
     isolated: IsolatedGrammars, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +150,7 @@ def test_wrong_grammars_are_told_as_before(isolated: IsolatedGrammars) -> None:
 # -- pictures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP"])
 @pytest.mark.parametrize("sizing", [(28, 3136, 100_000), (0, 0, 50_000)])
 def test_a_picture_opened_in_a_worker_is_the_one_opened_here(
@@ -165,6 +169,7 @@ def test_a_jpeg_of_very_many_scans_is_refused_and_a_usual_one_is_not() -> None:
     assert decode_image(encoded((1000, 1000), progressive=True)).size == (1000, 1000)
 
 
+@pytest.mark.slow
 def test_what_is_no_picture_and_what_is_too_much_is_told_and_the_next_one_is_opened(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +283,7 @@ def test_a_job_that_is_given_up_before_its_worker_begins_is_refused_as_any_other
         ticket.result(5)
 
 
+@pytest.mark.slow
 def test_a_killed_launcher_is_replaced(isolated: IsolatedGrammars, launcher: Launcher) -> None:
     isolated.compile(GOOD)
     os.kill(launcher.pid, signal.SIGKILL)
@@ -342,18 +348,27 @@ def test_what_a_worker_that_was_taken_over_says_is_an_error_and_no_more(answer: 
     assert len(str(raised.value)) < 1100
 
 
-def test_the_process_ends_in_time_though_a_library_holds_all_of_its_threads() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", ["none", "uvloop"])
+def test_the_process_ends_in_time_though_a_library_holds_all_of_its_threads(loop: str) -> None:
     script = """
+        import asyncio
         import signal
+        import sys
         from specdec.isolation.workers import Launcher
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         launcher = Launcher()
         launcher.end_in_time(0.0)
         launcher.fork(1 << 26)
-        print("ready", flush=True)
-        sum(range(10**12))  # not interrupted, and nothing else runs meanwhile
+
+        async def work():
+            launcher.hear_signals()
+            print("ready", flush=True)
+            sum(range(10**12))  # not interrupted, and nothing else runs meanwhile
+
+        asyncio.run(work()) if sys.argv[1] == "none" else __import__(sys.argv[1]).run(work())
     """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), loop], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     time.sleep(0.1)

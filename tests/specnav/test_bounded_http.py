@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +17,9 @@ from typing import Any
 import pytest
 import uvicorn
 
+import specnav.api.server
 from specnav import bounded_http
+from specnav.api.server import ApiServer
 from specnav.bounded_http import bounded_config
 
 
@@ -92,6 +96,7 @@ def is_closed(one: socket.socket) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
     [
@@ -118,6 +123,7 @@ def test_who_sends_a_byte_now_and_then_is_left_too(server: Server) -> None:
             time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_body_that_comes_steadily_may_take_longer(server: Server) -> None:
     with server.connect() as steady:
         steady.sendall(b"POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 40000\r\n\r\n")
@@ -140,6 +146,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ENDLESS)
 def test_what_never_ends_is_refused_soon_and_holds_up_nobody(server: Server, what: str) -> None:
     start, more = ENDLESS[what]
@@ -159,6 +166,7 @@ def test_what_never_ends_is_refused_soon_and_holds_up_nobody(server: Server, wha
     assert sent < 5_000_000 and longest < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "head",
     [
@@ -200,6 +208,7 @@ def test_silent_connections_make_room_for_those_that_ask(
         serving.close()
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 def test_with_two_hundred_descriptors_257_silent_connections_lock_nobody_out() -> None:
     code = (
@@ -247,3 +256,40 @@ def test_what_strangers_send_leaves_no_line_in_the_log(
         assert is_closed(stranger)
     assert server.ask(b"abc").endswith(b"3")
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(("number", "drain_s"), [(signal.SIGTERM, 0.1), (signal.SIGINT, 3600.0)])
+def test_requests_that_outlast_the_drain_time_are_answered_and_silent_clients_are_left(
+    number: signal.Signals, drain_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specnav.api.server, "_LAST_S", 0.1)
+
+    async def scene() -> tuple[bytes, bytes]:
+        begun, read, over, ready = [asyncio.Event() for _ in range(4)]
+
+        async def slow(scope: Any, receive: Any, send: Any) -> None:
+            while (part := await receive())["type"] == "http.request" and part["more_body"]:
+                begun.set()
+            read.set()
+            await over.wait()
+            await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+
+        listening = specnav.api.server.listen("127.0.0.1:0")
+        server = ApiServer(slow, drain_s, ready=ready.set, drain=lambda: None, stop=over.set)  # type: ignore[arg-type]
+        serving = asyncio.ensure_future(server.serve([listening]))
+        await ready.wait()
+        asking = []
+        for body in (b"abc", b"a"):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\n" + body)
+            asking.append((reader, writer))
+            await (read if body == b"abc" else begun).wait()
+            begun.clear()
+        server.handle_exit(number, None)
+        whole, half = [await reader.read() for reader, _ in asking]
+        await serving
+        return whole, half
+
+    whole, half = asyncio.run(asyncio.wait_for(scene(), 20))
+    assert whole.startswith(b"HTTP/1.1 503") and half == b""
