@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -93,6 +92,7 @@ class Routes:
             app.add_api_route("/metrics", self.metrics, methods=READING)
         app.add_exception_handler(ApiError, refused)
         app.add_exception_handler(HTTPException, no_such_page)
+        app.add_exception_handler(Exception, self.failed)
         return app
 
     async def health(self, request: Request) -> Response:
@@ -173,11 +173,15 @@ class Routes:
             record.status = CLIENT_GONE
             self._write(record)
             raise
-        except Exception as error:
-            self._log.error("request_failed", traceback=self._log.trace_of(error))
+        except Exception:
             record.status = 500
             self._write(record)
-            raise ApiError(500, f"the server failed on this request ({type(error).__name__})") from None
+            raise
+
+    async def failed(self, request: Request, error: Exception) -> Response:
+        """The response for an error that nothing else handles."""
+        self._log.error("request_failed", traceback=self._log.trace_of(error))
+        return await refused(request, ApiError(500, f"the server failed on this request ({type(error).__name__})"))
 
     async def _events(
         self, answer: ApiAnswer, shapes: replies.Shapes, piece: Piece | None, record: RequestRecord, say: Say
@@ -235,7 +239,7 @@ class Routes:
         if not is_loopback(_with_port(host)):
             raise ApiError(403, f"without API keys only local host names are served, not {host[:100]}")
         origin = request.headers.get("origin")
-        if origin is not None and not is_loopback(_with_port(urlsplit(origin).netloc)):
+        if origin is not None and not is_loopback(_with_port(origin.partition("://")[2])):
             raise ApiError(403, f"without API keys pages of other sites, such as {origin[:100]}, are not served")
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin", "same-site"):
             raise ApiError(403, "without API keys pages of other sites are not served")

@@ -23,7 +23,7 @@ from specdec.draft import common_length
 from specdec.drafting.memory import KEPT_BYTES
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.protocol import check_vocabulary
-from specdec.errors import LinkLost, OptionsError, SpecdecError
+from specdec.errors import LinkLost, ModelError, OptionsError, SpecdecError
 from specdec.isolation.accounts import Accounts, charged
 from specdec.isolation.workers import Ticket
 from specdec.link.channel import Link, connect
@@ -207,8 +207,12 @@ class EdgePool:
             self._look_again()
             if self._is_surely_too_long(asked):
                 raise _too_long(asked, f"more than {self._limit}", self._limit)
-        prompt = asked.encoded(draft.tokenizer)
-        length = self._check(prompt.ids, draft.prompt_length(prompt), asked)
+        try:
+            prompt = asked.encoded(draft.tokenizer)
+            length = draft.prompt_length(prompt)
+        except ModelError as error:
+            raise wrong(asked.prompt_field, " ".join(str(error).split())) from None
+        self._check(prompt.ids, length, asked)
         if account is not None:
             account.spend(time.thread_time() - began_s)
         grammar = draft.grammar(options.grammar)
@@ -229,8 +233,8 @@ class EdgePool:
         answer.say(text.finish(), [])
         return AnswerOutcome(_FINISHES.get(stats.finish), length, self._config.method, stats)
 
-    def _check(self, ids: tuple[int, ...], length: int, asked: ApiRequest) -> int:
-        """Check what can be checked without a session; returns the prompt's length. Raises ApiError."""
+    def _check(self, ids: tuple[int, ...], length: int, asked: ApiRequest) -> None:
+        """Check what can be checked without a session. Raises ApiError."""
         vocabulary = self._draft.vocab_size
         if max(ids) >= vocabulary or min(ids) < 0:
             raise wrong("prompt", f"the prompt has ids outside the vocabulary of {vocabulary}")
@@ -240,7 +244,6 @@ class EdgePool:
             self._look_again()
             if 0 < self._limit <= length:
                 raise _too_long(asked, str(length), self._limit)
-        return length
 
     def _is_surely_too_long(self, asked: ApiRequest) -> bool:
         return self._limit > 0 and asked.is_surely_longer(self._draft.tokenizer, self._limit)
@@ -301,7 +304,7 @@ def scope_of(owner: str) -> str:
 
 def _too_long(asked: ApiRequest, length: str, limit: int) -> ApiError:
     return wrong(
-        "prompt" if asked.kind == "text" else "messages",
+        asked.prompt_field,
         f"the prompt has {length} tokens and the model takes {limit} with the answer: shorten it",
         "context_length_exceeded",
     )

@@ -18,6 +18,8 @@ from specdec.isolation.accounts import OverSpent
 CLIENT_GONE = 499
 """Status of a request whose client has gone away; only the log shows it."""
 RETRY_AFTER_S = 1
+_MOST_SAID = 1000
+"""Characters of an error's message: it may quote a field of megabytes."""
 
 
 class ApiError(Exception):
@@ -27,11 +29,12 @@ class ApiError(Exception):
         self, status: int, message: str, kind: str = "", param: str | None = None, code: str | None = None
     ) -> None:
         """kind: OpenAI's "type"; "": the type that belongs to the status."""
+        message = message if len(message) <= _MOST_SAID else f"{message[:_MOST_SAID]}…"
         super().__init__(message)
         self.status = status
         self.message = message
         self.kind = kind or _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
-        self.param = param
+        self.param = param if param is None else param[:_MOST_SAID]
         self.code = code
 
     @property

@@ -250,7 +250,7 @@ def test_errors_are_those_that_clients_have_classes_for(served: Served) -> None:
         ({"logit_bias": {"999999": 1}}, openai.BadRequestError, "logit_bias"),
         ({"messages": asked("a" * 9000)}, openai.BadRequestError, "messages"),
         ({"messages": [{"role": "user", "content": [image("https://example.org/a")]}]}, openai.BadRequestError, None),
-        ({"messages": [{"role": "user", "content": [image(data_url())]}]}, openai.BadRequestError, None),
+        ({"messages": [{"role": "user", "content": [image(data_url())]}]}, openai.BadRequestError, "messages"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "no"}}}},
          openai.BadRequestError, "response_format"),
         ({"max_tokens": 3, "response_format":

@@ -195,6 +195,10 @@ def test_the_page_about_the_api_names_every_field_that_is_refused_or_ignored() -
 
 def test_a_long_value_that_is_refused_is_not_said_back_whole() -> None:
     assert len(refusal(tools=[{"type": "function", "name": "f" * 10_000}]).message) < 200
+    long = "f" * 1_000_000
+    for message in ({"role": long}, {"role": "user", "content": [{"type": long}]}, {"role": "user", long: 1}):
+        error = refusal(messages=[message]).body["error"]
+        assert isinstance(error, dict) and len(error["message"]) + len(error["param"]) < 2100
 
 
 class Counting:

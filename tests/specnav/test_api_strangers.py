@@ -8,12 +8,14 @@ import asyncio
 import io
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cloud_verifier.logs import EventLog
+from specnav.api import replies
 from specnav.api.app import Routes
 from specnav.api.config import ApiConfig
 from specnav.api.counters import Counters
@@ -71,7 +73,8 @@ def ask(
         "root_path": "", "scheme": "http", "http_version": "1.1", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2),
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
     }  # fmt: skip
-    asyncio.run(app(scope, receive, send))
+    with suppress(ZeroDivisionError):  # passed on once it is answered
+        asyncio.run(app(scope, receive, send))
     body = b"".join(message.get("body", b"") for message in said)
     told = json.loads(body) if body.startswith(b"{") else {}
     error = told.get("error", {})
@@ -108,6 +111,7 @@ def test_a_body_that_a_form_could_have_sent_is_refused_with_and_without_keys(
     [
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": "http://[::1"},
         {"origin": "http://127.0.0.1.evil.example"},
         {"host": "evil.example"},
         {"host": "evil.example:8000"},
@@ -136,6 +140,12 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str) -> None:
 def test_a_long_address_is_told_shortened() -> None:
     status, error = ask(JSON, method="GET", path="/" + "a" * 20_000)
     assert status == 404 and error["code"] == "unknown_url" and len(error["message"]) < 200
+
+
+def test_an_error_that_nothing_expects_is_told_in_the_same_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "models", lambda *_: 1 / 0)
+    status, error = ask(JSON, method="GET", path="/v1/models")
+    assert status == 500 and "ZeroDivisionError" in error["message"]
 
 
 def test_what_is_read_answers_head_too() -> None:
@@ -183,6 +193,7 @@ RANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in RANGES.items() for value in values]
 )

@@ -61,6 +61,11 @@ class ApiRequest:
     include_usage: bool = False
     token_ids: bool = False
 
+    @property
+    def prompt_field(self) -> str:
+        """Name of the request field that holds the prompt."""
+        return "prompt" if self.kind == "text" else "messages"
+
     def encoded(self, tokenizer: Any) -> Prompt:
         """The prompt as it is sent to the verifier. Raises ModelError."""
         if isinstance(self.prompt, str):
