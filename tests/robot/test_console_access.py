@@ -83,6 +83,8 @@ def test_a_container_whose_port_is_published_on_loopback_is_as_local_as_loopback
         (None, "127.0.0.1:8765", True, False),
         ("http://127.0.0.1:8765", None, True, False),
         ("file://127.0.0.1:8765", "127.0.0.1:8765", True, False),
+        ("http://[x", "[x", True, False),
+        ("http://\u2100.example", "\u2100.example", False, False),
     ],
 )
 def test_only_the_consoles_own_page_may_open_the_socket(origin, host, loopback, admitted):

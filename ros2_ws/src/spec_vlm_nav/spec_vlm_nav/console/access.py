@@ -196,7 +196,10 @@ def check_origin(origin: str | None, host: str | None, bound_to_loopback: bool) 
         return "no Host"
     if not origin:
         return "no Origin: only pages of this console may open the socket"
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:  # such as "http://[x"
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or parts.netloc.lower() != host.lower():
         return f"origin {origin[:80]} is not this console"
     if bound_to_loopback and not is_loopback(parts.hostname or ""):
