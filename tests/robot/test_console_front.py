@@ -101,6 +101,14 @@ def test_a_stop_in_pieces_is_one(served, pieces):
         assert served.stopped()[1] == "stop"
 
 
+def test_bytes_that_are_no_text_hide_no_stop_and_are_no_line_of_the_log(served, caplog):
+    with served.page() as page:
+        page.send(b'{"t": "say", "text": "\xff"}', text=True)
+        page.send(b'{"t": "stop", "how": "\xff"}', text=True)
+        assert served.stopped()[1] == "stop"
+    assert caplog.text == ""
+
+
 @pytest.mark.realtime
 def test_a_stop_with_anything_beside_it_and_behind_any_flood_is_one(served):
     with served.page() as page:

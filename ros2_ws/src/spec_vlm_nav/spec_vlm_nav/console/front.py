@@ -104,6 +104,8 @@ class Front:
         self._numbers = itertools.count(1)
         self._others: dict[int, Connection] = {}  # oldest first
         self._pages: dict[int, Connection] = {}
+        # The event loop refers to a task only weakly once its client is gone.
+        self._serving: set[asyncio.Task[Any] | None] = set()
         self._asked = MessageBucket(REQUESTS_A_S, 4 * REQUESTS_A_S)
         self._tokens: tuple[Token, ...] | None = ()
         self._robots: list[str] = []
@@ -184,11 +186,14 @@ class Front:
             # The oldest is closed: it has not become a page for longest.
             self._others.pop(next(iter(self._others))).writer.transport.abort()
         self._others[one.number] = one
+        task = asyncio.current_task()
+        self._serving.add(task)
         try:
             await self._answer(one, reader)
         except (OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
             pass  # closed by the peer, too slow, or the front ends
         finally:
+            self._serving.discard(task)
             self._others.pop(one.number, None)
             self._pages.pop(one.number, None)
             with contextlib.suppress(Exception):
@@ -269,6 +274,7 @@ class Front:
             for task in tasks:
                 task.cancel()
             to_behind.close()
+            await asyncio.gather(*tasks, return_exceptions=True)  # each error is looked at
 
     # -- a page's messages
 
@@ -300,6 +306,8 @@ class Front:
                     if frame.fin:
                         kind, whole = parts[0].opcode, b"".join(bytes(p.data) for p in parts)
                         parts, size = [], 0
+                        if kind is Opcode.TEXT:  # invalid bytes must not hide a stop
+                            whole = whole.decode(errors="replace").encode()
                         self._take(one, Frame(kind, whole), behind, loop.time())
                         since += len(whole) // 100
                 else:
@@ -339,10 +347,7 @@ class Front:
 def _read(data: bytes) -> dict[str, Any] | None:
     if len(data) > LOOKED_AT and not _STOP_SOMEWHERE.search(data):
         return None
-    try:
-        return understood(data.decode())
-    except UnicodeDecodeError:
-        return None
+    return understood(data.decode())
 
 
 def _next_frame(received: Received) -> Generator[None, None, Frame]:
