@@ -22,6 +22,10 @@ class NoRoom(ModelError):
     """A model's other sessions hold the KV cache memory that this session needs."""
 
 
+class VocabularyMismatch(ModelError):
+    """Draft and target have different vocabularies."""
+
+
 class OptionsError(SpecdecError):
     """A generation option outside its allowed range, or an unknown method."""
 
@@ -51,5 +55,9 @@ class KeyRefused(ProtocolError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a foreign error's message, at most 200 characters; its type if the message is empty."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    """The first line of a foreign error's message, at most 200 characters; its type if the message is empty.
+
+    A line that ends in a colon says nothing without the next one, which is taken too.
+    """
+    first, *more = (str(error).strip() or type(error).__name__).splitlines()
+    return " ".join([first, more[0].strip()] if first.endswith(":") and more else [first])[:200]

@@ -332,6 +332,24 @@ class TestErrorsOfLoading:
             (folder / name).unlink(missing_ok=True)
         self.check(folder, "tokenizer")
 
+    def test_a_tokenizer_whose_merges_are_not_in_its_vocabulary(self, model_root: Path, tmp_path: Path) -> None:
+        folder = self.copy(model_root, tmp_path)
+        content = json.loads((folder / "tokenizer.json").read_text())
+        content["model"]["merges"] = [["no such", "tokens"]]
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        self.check(folder, "no usable tokenizer .*out of vocabulary")
+
+    def test_an_end_of_answers_that_is_no_token(self, model_root: Path, tmp_path: Path) -> None:
+        folder = self.copy(model_root, tmp_path)
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": "x"}))
+        self.check(folder, "model has an eos_token_id of 'x'")
+
+    def test_a_setting_of_another_type(self, model_root: Path, tmp_path: Path) -> None:
+        folder = self.copy(model_root, tmp_path)
+        settings = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**settings, "hidden_size": "wide"}))
+        self.check(folder, "hidden_size.*wide")
+
     def test_bad_settings(self, model_root: Path) -> None:
         self.check(model_root / "text-target", "quantize", quantize="2bit")
         self.check(model_root / "text-target", "dtype", dtype="int8")

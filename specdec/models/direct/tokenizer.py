@@ -195,7 +195,10 @@ def tokenizer_of(folder: Path, model_type: str) -> DirectTokenizer | None:
     text = template.read_text(encoding="utf-8") if template.exists() else None
     if text is not None and needs_library(text):
         return None
-    tokenizer = Tokenizer.from_str(written)
+    try:
+        tokenizer = Tokenizer.from_str(written)
+    except Exception:  # no narrower type; the library's loader says what is wrong
+        return None
     return DirectTokenizer(tokenizer, named, tuple(extra), text) if tokenizer.get_vocab_size() else None
 
 
