@@ -358,7 +358,7 @@ class EdgeDecoder:
         self._check_target(session, welcome)
         self._welcome = welcome
         model = self._front_model if self._method.split else self._draft_model
-        if model is not None and (self._method.needs_draft_model or self._method.split):
+        if model is not None:  # also where it drafts nothing: its tokenizer made the prompt
             check_vocabulary(welcome, model)
         return welcome
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specdec.errors import LinkLost, ModelError, OptionsError, ProtocolError, SpecdecError, VerifierBusy
+from specdec.errors import (
+    LinkLost,
+    ModelError,
+    OptionsError,
+    ProtocolError,
+    SpecdecError,
+    VerifierBusy,
+    VocabularyMismatch,
+)
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
     ERROR_BUSY,
@@ -139,7 +147,10 @@ def same_target(one: Welcome, other: Welcome) -> bool:
 
 
 def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
-    """Raise ModelError unless a draft has the target's vocabulary. The message names the difference if it is known."""
+    """Raise VocabularyMismatch unless a draft has the target's vocabulary.
+
+    The message names the difference if it is known.
+    """
     mine, theirs = model.vocab_size, welcome.vocab_size
     if mine == theirs and speaks(model, welcome.vocabulary):
         return
@@ -152,8 +163,8 @@ def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
         what = f"only the draft has token {theirs}, {model.tokens.get(theirs)!r}"
     else:
         what = f"the draft has {mine} tokens and the target {theirs}"
-    raise ModelError(
-        f"draft {model.path} and target {welcome.model} have different vocabularies ({what}): "
+    raise VocabularyMismatch(
+        f"draft {model.name} and target {welcome.model} have different vocabularies ({what}): "
         "use two models of one family"
     )
 

@@ -12,6 +12,7 @@ from specdec.errors import (
     SpecdecError,
     VerifierBusy,
     VersionMismatch,
+    VocabularyMismatch,
 )
 from specdec.isolation.accounts import OverSpent
 
@@ -74,7 +75,7 @@ def api_error(error: SpecdecError) -> ApiError:
         return ApiError(429, message, code="verifier_busy")
     if isinstance(error, LinkLost):
         return ApiError(503, message, code="verifier_unreachable")
-    if isinstance(error, KeyRefused | VersionMismatch):  # the operator of this server must act
+    if isinstance(error, KeyRefused | VersionMismatch | VocabularyMismatch):  # the operator of this server must act
         return ApiError(503, message, code="verifier_refused")
     if isinstance(error, ModelError | OptionsError):
         return ApiError(400, message)

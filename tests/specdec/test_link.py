@@ -72,15 +72,16 @@ class TestForeignServers:
         with pytest.raises(VersionMismatch, match="version 7 only"):
             collect(EdgeDecoder(connect(server.address), text_pair.draft), Prompt((1,)))
 
+    @pytest.mark.parametrize("method", ["fsd", "ar"])
     def test_different_vocabularies_are_refused_naming_both(
-        self, text_pair: Pair, vision_pair: Pair, scripted: Callable[..., ScriptedServer]
+        self, method: str, text_pair: Pair, vision_pair: Pair, scripted: Callable[..., ScriptedServer]
     ) -> None:
         def other(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
             send(wire.Welcome(wire.PROTOCOL_VERSION, "the-other-model", 999, b"87654321", [0], 512))
 
         server = scripted(other)
         with pytest.raises(ModelError, match=r"text-draft.*the-other-model.*different vocabularies"):
-            collect(EdgeDecoder(connect(server.address), text_pair.draft), Prompt((1,)))
+            collect(EdgeDecoder(connect(server.address), text_pair.draft, method), Prompt((1,)))
 
     def test_garbage_instead_of_an_answer_is_no_crash(
         self, text_pair: Pair, scripted: Callable[..., ScriptedServer]

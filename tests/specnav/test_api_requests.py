@@ -320,9 +320,12 @@ def test_a_stop_string_before_the_least_length_is_part_of_the_answer() -> None:
 
 
 def test_errors_say_whose_fault_it_is() -> None:
-    from specdec.errors import KeyRefused, LinkLost, OptionsError, ProtocolError, VerifierBusy
+    from specdec import errors as e
 
-    statuses = {VerifierBusy: 429, LinkLost: 503, KeyRefused: 503, OptionsError: 400, ProtocolError: 502}
+    statuses = {
+        e.VerifierBusy: 429, e.LinkLost: 503, e.KeyRefused: 503, e.OptionsError: 400, e.ProtocolError: 502,
+        e.VocabularyMismatch: 503,
+    }  # fmt: skip
     for kind, status in statuses.items():
         error = api_error(kind("why\nso"))
         assert error.status == status and error.body["error"]["message"] == "why so"  # type: ignore[index]
