@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from specnav.results.errors import one_line
 
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
-"""Full, or not to be written by this user."""
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG)
+"""Full, not to be written by this user, or a name that no file can have."""
 
 
 class UsageError(Exception):
@@ -70,15 +70,21 @@ def user_errors() -> Iterator[None]:
         said = getattr(error, "format_message", None)  # the parser's errors have no common public type
         if said is not None:
             if words := " ".join(said().split()):
-                print(f"specnav: error: {words}", file=sys.stderr)
+                _tell(words)
             sys.exit(getattr(error, "exit_code", 2))
         if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
-            print(f"specnav: error: {error.strerror}: {error.filename or 'standard output'}", file=sys.stderr)
+            _tell(f"{error.strerror}: {error.filename or 'standard output'}")
             sys.exit(1)
         if not is_for_users(error):
             raise
-        print(f"specnav: error: {one_line(error)}", file=sys.stderr)
+        _tell(one_line(error))
         sys.exit(1)
+
+
+def _tell(words: str) -> None:
+    """Print an error. Names in it may come from a file or another machine: no escape sequence reaches the terminal."""
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)
+    print(f"specnav: error: {shown}", file=sys.stderr)
 
 
 def is_for_users(error: Exception) -> bool:

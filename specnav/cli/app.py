@@ -28,6 +28,7 @@ from specnav.cli.serving import add_serving_commands
 from specnav.cli.streams import steady_streams
 from specnav.cli.train import train_app
 from specnav.errors import UsageError, user_errors
+from specnav.signals import ends_on_signals
 
 NOT_OF_DEMO = (
     "split", "episode_timeout_s", "max_new_tokens", "verify_ms", "study_decisions", "compare_decisions",
@@ -114,7 +115,7 @@ add_doctor_command(app)
 def main() -> None:
     """Entry point of the console script."""
     steady_streams()
-    with user_errors():
+    with user_errors(), ends_on_signals():
         try:
             # standalone_mode would print the parser's errors as a box of several lines.
             with only_commands_among(sys.argv[1:]):

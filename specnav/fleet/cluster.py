@@ -171,14 +171,17 @@ def start_node(argv: list[str], temp: Path, marker: str = "untime started") -> t
             argv, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )
     until = time.monotonic() + START_S
-    while marker not in (text := log.read_text(errors="replace")):
-        ended = process.poll() is not None
-        if ended or time.monotonic() > until:
-            end_session(process.pid)
-            last = next((line for line in reversed(text.splitlines()) if line.strip()), "no output")
-            when = "" if ended else f" within {START_S:g} s"
-            raise FleetError(f"Ray did not start on this machine{when}: {last.strip()[:300]} (full log: {log})")
-        time.sleep(0.1)
+    try:
+        while marker not in (text := log.read_text(errors="replace")):
+            ended = process.poll() is not None
+            if ended or time.monotonic() > until:
+                last = next((line for line in reversed(text.splitlines()) if line.strip()), "no output")
+                when = "" if ended else f" within {START_S:g} s"
+                raise FleetError(f"Ray did not start on this machine{when}: {last.strip()[:300]} (full log: {log})")
+            time.sleep(0.1)
+    except BaseException:  # also an interrupt, which a session of its own does not get
+        end_session(process.pid)
+        raise
     return process.pid, str(temp)
 
 

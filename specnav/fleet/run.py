@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -64,7 +65,6 @@ def run_up(config: UpConfig) -> int:
     here = read_here(config.state) if config.ray == AUTO else None
     if here is None:
         here = _reach_or_start(config, bounds, console)
-        write_here(config.state, here)
     else:
         reach(here.ray)
     import ray
@@ -93,7 +93,7 @@ def for_replicas(server: Mapping[str, Any]) -> dict[str, Any]:
     """Drop the addresses and make paths absolute, because a replica has another working directory."""
     given = {name: value for name, value in server.items() if name not in ("bind", "metrics")}
     for name in ("model", "draft_model", "exits", "keys"):
-        if given.get(name) and (path := Path(given[name]).expanduser()).exists():
+        if given.get(name) and (path := Path(os.path.expanduser(given[name]))).exists():
             given[name] = str(path.resolve())
     return given
 
@@ -102,13 +102,16 @@ def _reach_or_start(config: UpConfig, bounds: ReplicaBounds, console: Console) -
     address = running_here() if config.ray == AUTO else config.ray
     if address:
         reach(address)
-        return LocalCluster(address)
+        here = LocalCluster(address)
+        write_here(config.state, here)
+        return here
     cpus = max(2, round(config.cpus * (bounds.most + 1)))
     say(console, "no Ray cluster runs on this machine: starting one")
     here = start_here(cpus)
     try:
         reach(here.ray)
-    except FleetError:
+        write_here(config.state, here)
+    except BaseException:  # also an interrupt: fleet down ends only what is recorded
         stop_here(here)
         raise
     return here

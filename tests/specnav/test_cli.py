@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 
 import pytest
 
 from cloud_verifier.config import ServerConfig
 from specdec.settings import settings_of
 from specdec.settings_files import read_yaml_file
+from specnav.cli import main
 from specnav.errors import UsageError, user_errors
 from specnav.paths import CONFIG, ROOT
 from specnav.serve import serve_settings
@@ -126,11 +128,28 @@ def test_a_list_that_names_nothing_is_refused_not_taken_for_the_default(monkeypa
     assert err.startswith("specnav: error: ") and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS])
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG]
+)
 def test_a_disk_that_takes_nothing_is_told_whatever_was_being_written(capsys, number):
     with pytest.raises(SystemExit) as end, user_errors():
         raise OSError(number, os.strerror(number))
     assert end.value.code == 1 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_no_escape_sequence_of_a_name_reaches_the_terminal(capsys):
+    with pytest.raises(SystemExit), user_errors():
+        raise UsageError("no bag \x1b[31mgrün")
+    assert capsys.readouterr().err == "specnav: error: no bag \\x1b[31mgrün\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_awaits_no_signal_ends_by_each_as_by_ctrl_c(monkeypatch, capsys, number):
+    monkeypatch.setattr("specnav.cli.app.app", lambda standalone_mode: signal.raise_signal(number))
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)  # pytest may run under nohup
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130 and capsys.readouterr().err == "\ninterrupted\n"
 
 
 @pytest.mark.slow

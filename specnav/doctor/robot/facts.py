@@ -7,6 +7,7 @@ Names of nodes and topics are complete (`/robot1/motion_node`), types are `packa
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -132,7 +133,7 @@ class Disk:
     @classmethod
     def at(cls, folder: str, needed_mb: float) -> Disk | None:
         """The disk of a folder, which may not exist yet; None if it cannot be determined."""
-        place = Path(folder).expanduser().absolute()
+        place = Path(os.path.expanduser(folder)).absolute()
         while not place.exists() and place != place.parent:
             place = place.parent
         try:
