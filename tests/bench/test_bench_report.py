@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 import pytest
 
 from specnav.bench.records.bench import load_bench
 from specnav.bench.records.journal import BenchJournal, load_answers
 from specnav.bench.report.bench import build_bench_page, tokens_until, write_bench_report
+from specnav.results.errors import EvaluationError
 from tests.bench.made_up import made_up_results, sd_answer
 from tests.report.reading import ReadPage
 
@@ -76,3 +79,9 @@ def test_a_killed_run_keeps_whole_lines_and_resumes(tmp_path):
     rounds = (tmp_path / "rounds.jsonl").read_bytes().splitlines()
     assert len(rounds) == sum(len(answer.rounds) for answer in answers)
     assert write_bench_report(tmp_path).read_text().startswith("<!doctype html>")
+
+
+def test_answers_that_are_a_pipe_are_refused_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "answers.jsonl")
+    with pytest.raises(EvaluationError, match="not a regular file"):
+        load_answers(tmp_path)

@@ -94,6 +94,8 @@ def test_a_dead_verifier_ends_the_run_with_what_was_answered_and_it_can_be_resum
     whole = load_bench(config.out)
     assert whole.error == "" and all(row.questions == 3 and row.identical_to_ar for row in whole.rows)
     assert whole.started_at == broken.started_at and whole.wall_s > broken.wall_s
+    with pytest.raises(UsageError, match="answers of methods sd and 2 more questions, which would be lost"):
+        run_bench(replace(config, methods=("ar",), limit=1, verify_ms=SLOW_MS, resume=True))
 
 
 def test_an_ended_run_keeps_its_questions_draws_the_report_and_leaves_no_process(config):

@@ -22,6 +22,8 @@ _decoder = msgspec.json.Decoder(AnswerRecord)
 def load_answers(run: Path) -> list[AnswerRecord]:
     """The answers of a run; an unfinished last line (the run was killed) is dropped. Raises EvaluationError."""
     path = run / ANSWERS_FILE
+    if path.exists() and not path.is_file():  # reading a pipe would never end
+        raise EvaluationError(f"cannot read {path}: not a regular file; give the folder of a run")
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:

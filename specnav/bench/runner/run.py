@@ -119,6 +119,22 @@ def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, Benc
     return folder, before
 
 
+def _check_nothing_is_dropped(folder: Path, questions: Sequence[Question], methods: Sequence[str]) -> None:
+    """Raise UsageError if a run has answers to questions or by methods that its resumption leaves out: it rewrites the
+    file of answers with those that it reports.
+    """
+    asked = {(question.source, question.question_id) for question in questions}
+    answers = load_answers(folder)
+    left_out = sorted({one.method for one in answers} - set(methods))
+    others = {one.key[:2] for one in answers} - asked
+    what = [f"methods {', '.join(left_out)}"] * bool(left_out) + [f"{len(others)} more questions"] * bool(others)
+    if what:
+        raise UsageError(
+            f"cannot resume {folder}: it has answers of {' and '.join(what)}, which would be lost; "
+            "ask for them too, or use a new folder"
+        )
+
+
 def series_folder(out: Path | None, resumed: bool, kind: str) -> Path:
     """A new folder for several runs, or the one to resume. kind: "study" or "points". Raises UsageError."""
     if not resumed:
@@ -202,6 +218,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
         run.notes.append(left_out)
         view.say(left_out)
     if before is not None:
+        _check_nothing_is_dropped(folder, questions, methods)
         run.started_at, run.earlier_s = before.started_at, before.wall_s
         run.acceptance = before.acceptance
     with noting_the_end() as ending, ExitStack() as stack:
