@@ -123,14 +123,24 @@ class StatusServer:
                 )
                 if path in also:
                     code, body, kind = 200, also[path](), "application/json"
+                self.reply(code, body, kind)
+
+            do_HEAD = do_GET
+
+            def reply(self, code: int, body: bytes, kind: str) -> None:
                 self.send_response(code)
+                if code == 405:
+                    self.send_header("Allow", "GET, HEAD")
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            do_HEAD = do_GET
+            def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+                """The library's own would be HTML, and 501 for a method that exists."""
+                said = self.responses[code][0] if message is None else message
+                self.reply(405 if code == 501 else code, f"{said}\n".encode(), "text/plain; charset=utf-8")
 
             def log_message(self, format: str, *args: object) -> None:
                 """Log nothing: a scrape every few seconds would fill the log."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -69,3 +70,13 @@ def test_a_head_request_gets_the_headers_of_the_page_and_no_body(status: StatusS
         answer = b"".join(iter(lambda: asking.recv(65_536), b""))
     assert answer.startswith(b"HTTP/1.0 200 ") and b"Content-Length: 3\r\n" in answer
     assert answer.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "BREW"])
+def test_other_methods_are_refused_in_plain_text_with_those_allowed(status: StatusServer, method: str) -> None:
+    request = urllib.request.Request(f"http://{status.bind}/metrics", method=method, data=b"")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=5)
+    with refused.value as answer:
+        assert answer.code == 405 and answer.headers["Allow"] == "GET, HEAD"
+        assert answer.headers.get_content_type() == "text/plain" and answer.read().endswith(b"\n")

@@ -1,5 +1,6 @@
 """A mission under way: what follows from results, orders, bounds and a restart; no ROS, no clock."""
 
+import json
 import math
 
 import pytest
@@ -306,6 +307,27 @@ def test_odometry_that_begins_anew_nearby_is_known_by_its_heading(yaw, kept):
 def test_a_new_stop_is_known_whatever_the_clock_does(told, new):
     stops = StopLatch()
     assert [stops.is_new(*status) for status in told] == new
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda record: record["items"][0].update(progress="failed", code=""), "step 1 has failed without a code"),
+        (lambda record: record["items"][0].update(code="WEATHER"), "unknown code 'WEATHER'"),
+        (lambda record: record.update(code=""), "unknown code ''"),
+        (lambda record: record["items"][1].update(number=1), "two steps have the same number"),
+        (lambda record: record.update(path=[[0, 0], [1e308, 0]]), "the number 1e.308 is too large"),
+        (lambda record: record.update(spacing_m=0), "spacing_m must be above 0, got 0"),
+    ],
+)
+def test_a_record_edited_by_hand_that_cannot_go_on_is_refused(tmp_path, change, said):
+    file = tmp_path / "mission.json"
+    save(Robot(A_TO_C).record, file)
+    edited = json.loads(file.read_text())
+    change(edited)
+    file.write_text(json.dumps(edited))
+    with pytest.raises(ValueError, match=said):
+        load(file)
 
 
 def test_a_file_that_holds_no_record_is_said_and_a_half_written_one_replaces_nothing(tmp_path, monkeypatch):

@@ -20,9 +20,11 @@ A file is written under another name and renamed, so that it is never incomplete
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 import enum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from spec_vlm_nav.common.codes import ErrorCode
@@ -30,6 +32,7 @@ from spec_vlm_nav.common.kept_file import write_whole
 from spec_vlm_nav.missions.plan import MissionPlan, MissionStep
 
 Point = tuple[float, float]  # in the odometry frame, m
+MOST_NUMBER = 1e10  # of any field of a record; squares of it are still finite
 
 
 class StepProgress(enum.Enum):
@@ -106,8 +109,36 @@ def load(file: Path) -> MissionRecord | None:
     Raises ValueError for a file that is not a mission, and OSError.
     """
     try:
-        return msgspec.json.decode(file.read_bytes(), type=MissionRecord)
+        record = msgspec.json.decode(file.read_bytes(), type=MissionRecord)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{file} holds no mission: {error}") from error
+    if wrong := _contradiction(record):
+        raise ValueError(f"{file} holds no mission that can go on: {wrong}")
+    return record
+
+
+def _contradiction(record: MissionRecord) -> str:
+    """Return what no mission under way can hold, or ""; a file may have been edited by hand."""
+    codes = [record.code, *(item.code for item in record.items if item.code)]
+    if unknown := [code for code in codes if code not in ErrorCode.__members__]:
+        return f"unknown code {unknown[0][:40]!r}"
+    for item in record.items:
+        if item.progress is StepProgress.FAILED and not item.code:
+            return f"step {item.number} has failed without a code"
+    if len({item.number for item in record.items}) != len(record.items):
+        return "two steps have the same number"
+    if record.spacing_m <= 0:
+        return f"spacing_m must be above 0, got {record.spacing_m:g}"
+    huge = [one for one in _numbers(msgspec.to_builtins(record)) if abs(one) > MOST_NUMBER]
+    return f"the number {huge[0]:g} is too large" if huge else ""
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Yield all numbers in nested lists and dictionaries."""
+    if isinstance(value, (int, float)):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(one)

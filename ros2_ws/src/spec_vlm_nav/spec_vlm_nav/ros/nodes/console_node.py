@@ -54,6 +54,7 @@ from spec_vlm_nav.ros.run import leave, run
 LOOK_S = 1.0
 MARK = "spec_vlm_nav_interfaces/msg/MotionStatus"
 MOST_ROBOTS = 32
+MOST_ROWS = 1000  # of /diagnostics, the newest
 TEMPLATES = ("find the door", "turn around", "go straight ahead")
 LEVELS = ("ok", "warn", "error", "stale")
 
@@ -142,7 +143,11 @@ class ConsoleNode:
             for status in message.status
         }
         with self._lock:
-            self._health |= rows
+            for name, row in rows.items():  # the newest last
+                self._health.pop(name, None)
+                self._health[name] = row
+            while len(self._health) > MOST_ROWS:
+                del self._health[next(iter(self._health))]
 
     # -- for the pages
 
