@@ -50,9 +50,13 @@ def replacing(path: str | Path, *, private: bool = False, fresh: bool = False) -
 
 
 def write_whole(path: str | Path, data: bytes, *, private: bool = False, fresh: bool = False) -> None:
-    """Replace a file's content in one step; see `replacing`. Raises OSError."""
-    with replacing(path, private=private, fresh=fresh) as partial:
-        partial.write_bytes(data)
+    """Replace a file's content in one step; see `replacing`. Raises OSError, which names a file."""
+    try:
+        with replacing(path, private=private, fresh=fresh) as partial:
+            partial.write_bytes(data)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk is told without one
+        raise
 
 
 def pretty_json(value: Any) -> bytes:

@@ -73,7 +73,7 @@ def user_errors() -> Iterator[None]:
                 _tell(words)
             sys.exit(getattr(error, "exit_code", 2))
         if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
-            _tell(f"{error.strerror}: {error.filename or 'standard output'}")
+            _tell(f"{error.strerror}: {error.filename or 'standard output or a file'}")
             sys.exit(1)
         if not is_for_users(error):
             raise

@@ -1,7 +1,9 @@
 """Files are written whole or not at all, and nothing is left beside them."""
 
+import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,15 @@ def test_a_block_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path):
         partial.write_bytes(b"half")
         raise ZeroDivisionError
     assert file.read_bytes() == b"old" and os.listdir(tmp_path) == ["kept.json"]
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path, monkeypatch):
+    def full(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*kept\.json'"):
+        write_whole(tmp_path / "kept.json", b"new")
 
 
 def test_the_old_content_is_read_until_the_block_has_ended(tmp_path):
