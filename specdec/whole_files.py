@@ -55,7 +55,8 @@ def write_whole(path: str | Path, data: bytes, *, private: bool = False, fresh: 
         with replacing(path, private=private, fresh=fresh) as partial:
             partial.write_bytes(data)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk is told without one
+        if error.errno and not error.filename:  # a full disk is told without a name
+            error.filename = str(path)
         raise
 
 
