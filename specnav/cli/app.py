@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -43,6 +43,26 @@ app = typer.Typer(
     help="Speculative edge-cloud control of a robot by a vision-language model.",
     epilog="Start with [bold]specnav doctor[/], then [bold]specnav demo[/].",
 )
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and end."""
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"specnav {version('specnav')}")
+        raise typer.Exit
+
+
+@app.callback()
+def specnav(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of all commands together."""
+
+
 app.add_typer(train_app, name="train")
 app.add_typer(keys_app, name="keys")
 app.add_typer(fleet_app, name="fleet")

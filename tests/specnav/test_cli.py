@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+from importlib.metadata import version
 
 import pytest
 
@@ -105,6 +106,11 @@ def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
     assert code == (2 if "Invalid value" in complaint[0] else 1)
     assert len(complaint) == 1 and said in complaint[0]
     assert "Traceback" not in err
+
+
+def test_the_version_is_the_packages(monkeypatch, capsys):
+    assert run_here(monkeypatch, capsys, "--version") == (0, f"specnav {version('specnav')}\n", "")
+
 
 
 @pytest.mark.slow
