@@ -124,7 +124,7 @@ def test_from_pictures_alone():
     state, places = FrontierState(), [HERE, Pose(0.5, 0.0, 0.0), Pose(0.9, 0.0, 0.0)]
     moves = []
     for place in places:
-        picture = painted(BODY.eye, [(0.4, 0.18, 1.25 - place.x, BOX)])
+        picture = painted(BODY.camera, [(0.4, 0.18, 1.25 - place.x, BOX)])
         before = state
         state, move = frontier_search(state, observed(place, picture))
         moves.append(move)
@@ -138,22 +138,22 @@ def test_from_pictures_alone():
 
 
 def test_odometry_that_begins_anew_takes_the_memory_with_it():
-    state, _ = frontier_search(FrontierState(), observed(HERE, painted(BODY.eye, [(0.4, 0.1, 1.0, BOX)])))
+    state, _ = frontier_search(FrontierState(), observed(HERE, painted(BODY.camera, [(0.4, 0.1, 1.0, BOX)])))
     assert len(state.beside.points)
-    state, _ = frontier_search(state, observed(Pose(9.0, 9.0, 0.0), painted(BODY.eye)))
+    state, _ = frontier_search(state, observed(Pose(9.0, 9.0, 0.0), painted(BODY.camera)))
     assert not len(state.beside.points)
     small = replace(observed(HERE, np.zeros((4, 4, 3), np.uint8)), place=Pose(9.0, 9.0, 0.1))
     assert frontier_search(state, small)[0].beside is state.beside
-    lost = replace(observed(HERE, painted(BODY.eye)), place=None)
+    lost = replace(observed(HERE, painted(BODY.camera)), place=None)
     assert frontier_search(state, lost)[0].beside is state.beside, "where it looks from is not known"
 
 
 @pytest.mark.parametrize(
     ("told", "jpeg", "looks"),
     [
-        (True, to_jpeg(Image.fromarray(painted(BODY.eye, [(0.4, 0.1, 1.0, BOX)]))), True),
+        (True, to_jpeg(Image.fromarray(painted(BODY.camera, [(0.4, 0.1, 1.0, BOX)]))), True),
         (True, b"jpeg", False),
-        (False, to_jpeg(Image.fromarray(painted(BODY.eye))), False),
+        (False, to_jpeg(Image.fromarray(painted(BODY.camera))), False),
     ],
 )
 def test_the_navigator_shows_the_picture_where_the_camera_is_told(told, jpeg, looks):
@@ -171,4 +171,4 @@ def test_the_rollouts_robot_is_the_one_that_the_simulators_parameters_tell_of():
     check_all(VLM_NAV, told)
     body, simulated = navigator_config({one.name: one.default for one in VLM_NAV} | told).body, simulated_body()
     assert body.radius_m == pytest.approx(simulated.radius_m)
-    assert astuple(body.eye) == pytest.approx(astuple(simulated.eye), abs=1e-4)
+    assert astuple(body.camera) == pytest.approx(astuple(simulated.camera), abs=1e-4)

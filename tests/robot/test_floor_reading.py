@@ -10,7 +10,7 @@ from tests.robot.painted import BOX, FLOOR, SIM, WALL, painted
 
 
 @pytest.mark.parametrize(
-    ("eye", "size"),
+    ("camera", "size"),
     [
         (SIM, (140, 224)),
         (SIM, (480, 640)),
@@ -20,8 +20,8 @@ from tests.robot.painted import BOX, FLOOR, SIM, WALL, painted
     ],
 )
 @pytest.mark.parametrize("metres", [0.8, 1.3])
-def test_a_box_is_where_it_stands(eye, size, metres):
-    reading, _ = read_floor(painted(eye, [(0.5, 0.1, metres, BOX)], size), eye)
+def test_a_box_is_where_it_stands(camera, size, metres):
+    reading, _ = read_floor(painted(camera, [(0.5, 0.1, metres, BOX)], size), camera)
     at = -metres * np.tan(reading.bearings)  # to the right of ahead, where a thing so far away is seen
     on_box = (-at > 0.15) & (-at < 0.45)
     assert on_box.sum() >= 3

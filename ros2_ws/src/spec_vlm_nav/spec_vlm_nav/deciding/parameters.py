@@ -336,5 +336,5 @@ def _body(values: Mapping[str, Value]) -> RobotBody | None:
     height_m = float(values["camera_height_m"])
     if not height_m:
         return None
-    eye = CameraGeometry(height_m, float(values["camera_view_rad"]), float(values["camera_tilt_rad"]))
-    return RobotBody(eye, float(values["robot_radius_m"]))
+    camera = CameraGeometry(height_m, float(values["camera_view_rad"]), float(values["camera_tilt_rad"]))
+    return RobotBody(camera, float(values["robot_radius_m"]))

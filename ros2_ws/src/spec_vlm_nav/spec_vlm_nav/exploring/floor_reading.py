@@ -61,7 +61,7 @@ class CameraGeometry:
 class RobotBody:
     """The robot's camera and size. radius_m: room that the robot needs to either side, m."""
 
-    eye: CameraGeometry
+    camera: CameraGeometry
     radius_m: float
 
 
@@ -91,7 +91,7 @@ Colour = tuple[float, float, float]
 
 
 def read_floor(
-    picture: NDArray[np.uint8], eye: CameraGeometry, before: Colour | None = None
+    picture: NDArray[np.uint8], camera: CameraGeometry, before: Colour | None = None
 ) -> tuple[FloorReading, Colour] | None:
     """
     Return where the floor ends, and its colour; None if the picture is too small or shows no floor.
@@ -106,8 +106,8 @@ def read_floor(
     if rows < LEAST[0] or columns < LEAST[1]:
         return None
     hues = _hues(picture)
-    focal = columns / 2 / math.tan(eye.width / 2)
-    horizon = round(rows / 2 - focal * math.tan(eye.down))
+    focal = columns / 2 / math.tan(camera.width / 2)
+    horizon = round(rows / 2 - focal * math.tan(camera.down))
     above = hues[: max(horizon, 0) : THIN, ::THIN]
     colour = _floor_colour(hues[rows - max(4, round(FOOT * rows)) :], above, before)
     if colour is None:
@@ -123,7 +123,7 @@ def read_floor(
     first = np.where(ends.any(axis=0), ends.argmax(axis=0), rows)
     x = spare + (np.arange(COLUMNS) + 0.5) * group - columns / 2
     y = rows / 2 - first
-    return _on_the_floor(x, y, focal, eye), colour
+    return _on_the_floor(x, y, focal, camera), colour
 
 
 def _hues(picture: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -175,11 +175,11 @@ def _colour(values: NDArray[np.floating]) -> Colour:
     return float(values[0]), float(values[1]), float(values[2])
 
 
-def _on_the_floor(x: Floats, y: Floats, focal: float, eye: CameraGeometry) -> FloorReading:
+def _on_the_floor(x: Floats, y: Floats, focal: float, camera: CameraGeometry) -> FloorReading:
     """Project pixels onto the floor; x, y: right of and below the picture's middle."""
-    ahead = math.cos(eye.down) - math.sin(eye.down) * y / focal
-    below = math.sin(eye.down) + math.cos(eye.down) * y / focal
+    ahead = math.cos(camera.down) - math.sin(camera.down) * y / focal
+    below = math.sin(camera.down) + math.cos(camera.down) * y / focal
     right = x / focal
     with np.errstate(divide="ignore", invalid="ignore"):
-        far = np.where(below > 1e-6, eye.height_m * np.hypot(ahead, right) / below, np.inf)
+        far = np.where(below > 1e-6, camera.height_m * np.hypot(ahead, right) / below, np.inf)
     return FloorReading(-np.arctan2(right, ahead), np.where(far < FAR_M, far, np.inf))

@@ -90,7 +90,7 @@ def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierSt
     body, read = None, None
     if seen.look is not None:
         body = seen.look.body
-        read = read_floor(seen.look.picture, body.eye, state.beside.colour)
+        read = read_floor(seen.look.picture, body.camera, state.beside.colour)
     if body is None or read is None:
         return _searched(state, seen, place)
     state = replace(state, beside=state.beside.looks(place, *read))
