@@ -118,6 +118,11 @@ class OdometryFault(enum.Enum):
     SCALED = "scaled"  # by `scale`
     FOREIGN = "foreign"  # another child frame
 
+    @property
+    def lies(self) -> bool:
+        """Whether the reported pose is wrong although it looks valid."""
+        return self not in (OdometryFault.NONE, OdometryFault.STOPPED, OdometryFault.NAN)
+
 
 class OdometryMessage(NamedTuple):
     """An odometry message: a pose, its stamp in seconds, frame_id and child_frame_id."""

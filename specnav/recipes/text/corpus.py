@@ -69,6 +69,11 @@ class CorpusPart:
     talks: tuple[Talk, ...]
     prose: tuple[str, ...]
 
+    @property
+    def characters(self) -> int:
+        """Length of all documents."""
+        return sum(map(len, self.documents))
+
 
 @dataclass(frozen=True)
 class Corpus:
