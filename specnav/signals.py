@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_LIKE_CTRL_C = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+
 
 @contextmanager
 def ends_on_signals() -> Iterator[None]:
@@ -23,19 +25,19 @@ def ends_on_signals() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handled_by(stop, (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)):
+    with _handled_by(stop, _LIKE_CTRL_C):
         yield
 
 
 @contextmanager
 def notes_signals() -> Iterator[Callable[[], bool]]:
-    """Keep Ctrl-C and those signals from interrupting; yields a function that tells whether one has arrived."""
+    """Keep Ctrl-C and the signals that act like it from interrupting; yields whether one has arrived, as a function."""
     came = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:
         came.set()
 
-    with _handled_by(note, (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)):
+    with _handled_by(note, (signal.SIGINT, *_LIKE_CTRL_C)):
         yield came.is_set
 
 

@@ -38,11 +38,9 @@ def vlm(given: dict[str, Any], time: dict[str, Any]) -> None:
     from specnav.paths import RUNS
     from specnav.recipes.settings import TrainingSettings
     from specnav.recipes.vlm import TrainVlmConfig, train_vlm
-    from specnav.signals import ends_on_signals
 
     config = TrainVlmConfig(**{"out": RUNS / "vlm-pair", "data_dir": RUNS / "train", **given})
-    with ends_on_signals():
-        train_vlm(config.within(TrainingSettings(**time).minutes))
+    train_vlm(config.within(TrainingSettings(**time).minutes))
 
 
 @train_app.command("text", epilog="Example:  specnav train text --minutes 30 --questions mt_bench.jsonl")
@@ -60,12 +58,10 @@ def text(given: dict[str, Any], time: dict[str, Any]) -> None:
     from specnav.paths import MODELS, ROOT, RUNS
     from specnav.recipes.settings import TrainingSettings
     from specnav.recipes.text.train import TextSchedule, TrainTextConfig, train_text
-    from specnav.signals import ends_on_signals
 
     schedule = TextSchedule.within(TrainingSettings(**time).minutes)
     defaults = {"out": ROOT / MODELS.name, "run": RUNS / "train-text", "schedule": schedule}
-    with ends_on_signals():
-        train_text(TrainTextConfig(**{**defaults, **given}))
+    train_text(TrainTextConfig(**{**defaults, **given}))
 
 
 @train_app.command(
@@ -77,10 +73,8 @@ def text(given: dict[str, Any], time: dict[str, Any]) -> None:
 def exits(given: dict[str, Any]) -> None:
     """Train early-exit adapters for a target; a killed run continues where it stopped."""
     from specnav.recipes.exits.train import TrainExitsConfig, train_exits
-    from specnav.signals import ends_on_signals
 
-    with ends_on_signals():
-        train_exits(TrainExitsConfig(**_with_a_run(given)))
+    train_exits(TrainExitsConfig(**_with_a_run(given)))
 
 
 @train_app.command(
@@ -95,11 +89,9 @@ def draft(given: dict[str, Any], data: dict[str, Any]) -> None:
     """Train a draft model to predict a target; a killed run continues where it stopped."""
     from specnav.recipes.drafts.data.sources import Sources
     from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
-    from specnav.signals import ends_on_signals
 
     config = TrainDraftConfig(**_with_a_run(given), sources=Sources(**data))
-    with ends_on_signals():
-        result = train_draft(config)
+    result = train_draft(config)
     typer.echo(
         f"{result.folder}: τ {result.before.tau:.2f} before, {result.after.tau:.2f} after, at γ = {config.gamma} on "
         f"{result.after.answers} held-out answers"

@@ -19,7 +19,6 @@ from specnav.errors import HarnessError
 from specnav.results.errors import one_line
 from specnav.run_folder import new_run_folder
 from specnav.settings import shown_settings
-from specnav.signals import ends_on_signals
 
 if TYPE_CHECKING:
     from specnav.supervise.robot_stack import Stack
@@ -43,12 +42,11 @@ def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     try:
-        with ends_on_signals():
-            view.say("starting the verifier, the simulator and the robot's nodes")
-            with Stack(logs, motion=SPEEDS) as stack:
-                stack.seed = 1000 * (config.seed + 1)
-                stack.start_what_is_down()
-                _carry_out(config, drills, stack, journal, view)
+        view.say("starting the verifier, the simulator and the robot's nodes")
+        with Stack(logs, motion=SPEEDS) as stack:
+            stack.seed = 1000 * (config.seed + 1)
+            stack.start_what_is_down()
+            _carry_out(config, drills, stack, journal, view)
     except KeyboardInterrupt:
         journal.interrupted = True
     except HarnessError as error:

@@ -29,7 +29,6 @@ from specnav.lookback.labels import Labels
 from specnav.lookback.replay_runner import ReplayRunner, offered_methods
 from specnav.lookback.walk import Walk
 from specnav.results.errors import EvaluationError
-from specnav.signals import ends_on_signals
 
 PAGE = Path(__file__).parent / "page"
 FILES = {
@@ -151,8 +150,7 @@ def serve(walk: Walk, labels: Labels, again: ReplayRunner, port: int, say: Calla
         raise UsageError(f"port {port}: {error.strerror}; give another with --port") from error
     say(f"look back: http://127.0.0.1:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
     config = bounded_config(make_app(walk, labels, again), own_files=64)
-    with ends_on_signals():  # otherwise SIGTERM would leave a replay's files behind
-        try:
-            uvicorn.Server(config).run(sockets=[listening])
-        finally:
-            again.close()
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        again.close()

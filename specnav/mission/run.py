@@ -108,11 +108,10 @@ def run_live(config: MissionConfig) -> int:
     text, plan = _read(config.mission)
     with needs_ros(*CARRYING_OUT):
         from specnav.mission.live import mission_client
-    from specnav.signals import ends_on_signals
 
     show_plan(json.loads(plan_json(plan)))
     console = Console(stderr=True)
-    with ends_on_signals(), mission_client(config.namespace) as client:
+    with mission_client(config.namespace) as client:
         results = client.run(text, lambda words: say(console, words))
     return _finish(results, config.out)
 
@@ -128,7 +127,6 @@ def run_in_demo(asked: MissionConfig) -> int:
     from specnav.demo.run import check_inputs, server_settings
     from specnav.demo.views import PlainView
     from specnav.run_folder import new_run_folder
-    from specnav.signals import ends_on_signals
     from specnav.supervise import children
 
     show_plan(json.loads(plan_json(plan)))
@@ -138,7 +136,6 @@ def run_in_demo(asked: MissionConfig) -> int:
     console = Console(stderr=True)
     server, view = server_settings(config), PlainView(console)
     with (
-        ends_on_signals(),
         open_stage(config, server, run / "logs", view) as stage,
         stage.deciding(config.method, 0.0, "mission"),
     ):

@@ -46,7 +46,6 @@ from specnav.results.demo import SCHEMA, Setting
 from specnav.results.errors import EvaluationError
 from specnav.run_folder import new_run_folder, started_at
 from specnav.settings import Printed
-from specnav.signals import ends_on_signals
 from specnav.terminal import plain_table, progress_bar, say
 
 GPU_PRICE = "specedge_001.prices_per_hour.a100_40"
@@ -293,7 +292,7 @@ def run_plan_fleet(config: FleetConfig) -> int:
     began = time.monotonic()
     say(console, f"SIMULATED: {asked.promise.words}; calibrated from {words[0]}")
     try:
-        with ends_on_signals(), progress_bar(console) as bar:
+        with progress_bar(console) as bar:
             task = bar.add_task("", total=asked.steps + 1)
 
             def step(what: str) -> None:

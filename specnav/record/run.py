@@ -26,12 +26,10 @@ def run_simulated(config: RecordConfig) -> int:
 
     from specdec.models import load_model
     from specnav.record.simulated import record_simulated
-    from specnav.signals import ends_on_signals
 
     torch.set_num_threads(1)
     model = load_model(config.target_model)
-    with ends_on_signals():
-        frames, decisions = record_simulated(config, model, _say)
+    frames, decisions = record_simulated(config, model, _say)
     _say(f"{config.out}: {frames} frames, {decisions} decisions; labels in {config.labels}")
     return 0
 

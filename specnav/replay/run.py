@@ -46,7 +46,6 @@ from specnav.results.demo import SCHEMA, Setting, describe_energy, describe_mach
 from specnav.results.errors import EvaluationError, one_line
 from specnav.run_folder import new_run_folder, started_at
 from specnav.settings import shown_settings
-from specnav.signals import ends_on_signals
 
 MOST_PICTURES = 150
 ALWAYS_PICTURES = 40
@@ -200,7 +199,7 @@ def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
     for words in (*bag.warnings, *plan.notes):
         view.say(f"note: {words}")
     try:
-        with ends_on_signals(), ExitStack() as stack:
+        with ExitStack() as stack:
             _decide_all(run, types, view, stack)
     except KeyboardInterrupt:
         run.interrupted = True

@@ -1,6 +1,7 @@
 """Records to ROS messages and back: nothing is lost, no unit changes, nonsense is not let in."""
 
 import math
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ pytest.importorskip("rclpy", reason="no ROS 2 here")
 pytest.importorskip("spec_vlm_nav_interfaces.msg", reason="the interface package is not built")
 
 from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from nav_msgs.msg import Odometry
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image
@@ -32,6 +34,7 @@ from spec_vlm_nav.ros.convert.messages import (
     status_message,
     status_of,
 )
+from spec_vlm_nav.ros.nodes import console_node
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav.ros.subscriptions import subscribe
 from specdec.edge.stats import RoundStats
@@ -158,3 +161,12 @@ def test_a_message_counts_once_and_the_same_words_again_count_again(tells, monke
     for sent, callback in sends:
         callback(String(data="stop"), *([{"source_timestamp": sent}] if tells else []))
     assert heard == ["stop"] * 3
+
+
+def test_of_diagnostics_the_console_keeps_a_bounded_number_of_rows_the_newest(monkeypatch):
+    monkeypatch.setattr(console_node, "MOST_ROWS", 3)
+    node = console_node.ConsoleNode.__new__(console_node.ConsoleNode)
+    node._lock, node._health = threading.Lock(), {}
+    for name in "abcdab":
+        node._on_diagnostics(DiagnosticArray(status=[DiagnosticStatus(name=name, level=b"\0")]))
+    assert [row["name"] for row in node.health()] == ["a", "b", "d"]

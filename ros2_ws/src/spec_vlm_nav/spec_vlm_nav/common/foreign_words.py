@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 LONGEST = 300
+LONGEST_LINE = 1000  # of a log, characters
 
 
 def one_line(text: str, most: int = LONGEST) -> str:

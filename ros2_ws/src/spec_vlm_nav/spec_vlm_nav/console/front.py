@@ -40,6 +40,7 @@ import ssl
 from typing import Any
 
 import h11
+from spec_vlm_nav.common.signals import ENDING
 from spec_vlm_nav.console.access import AccessRole, check_origin, find_token, MessageBucket, Token
 from spec_vlm_nav.console.connection_queue import ConnectionQueue
 from spec_vlm_nav.console.words import LARGEST_MESSAGE, LONGEST_WORDS, STOPPING, understood
@@ -403,7 +404,7 @@ def run_front(
     listening: int, control: int, publish: Publish, meet: Callable[[list[str]], None]
 ) -> None:
     """Serve on inherited descriptors until the console ends; signals that end a node are ignored."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(PermissionError):
         os.nice(-10)  # if permitted: STOP has priority over other processes

@@ -43,10 +43,9 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 from spec_vlm_nav.common.errors import NavigationError, ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.signals import ENDING
 
 SPIN_S = 0.05  # longest delay until a signal is noticed
-# SIGQUIT: Ctrl-\ was pressed; SIGHUP: the terminal was closed.
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 END_S = 9.0  # `ros2 launch` kills after 10 s; before that, a hanging process dumps its stacks
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import UNVERIFIED
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest, NavigationResult
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.basics import RELIABLE
@@ -31,8 +31,6 @@ from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, 
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
 from std_msgs.msg import String
-
-LONGEST_LINE = 1000  # of the log, characters
 
 
 class Publishers:

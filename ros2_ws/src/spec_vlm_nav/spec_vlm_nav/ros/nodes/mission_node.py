@@ -34,7 +34,7 @@ from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import MissionError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.driving import DrivingCourse
@@ -64,7 +64,6 @@ from std_msgs.msg import Bool, Empty, String
 TICK_S = 0.1
 TOLD_TICKS = 5
 ODOM_S = 1.0
-LONGEST_LINE = 1000  # of the log, characters
 
 
 class MissionNode:
