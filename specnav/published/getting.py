@@ -25,7 +25,6 @@ from typing import Any
 from specdec.downloads import models_folder
 from specnav.errors import UsageError
 from specnav.published.table import MODELS, Packaged, folder_of, is_here
-from specnav.signals import ends_on_signals
 
 _CHUNK = 1 << 20
 _LOOK_S = 0.2
@@ -51,7 +50,7 @@ def get_model(name: str, say: Say | None = None) -> Path | str:
     goal = folder_of(name)
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(name, say), ends_on_signals():
+        with _alone(name, say):
             if not is_here(name):
                 _make(name, source, goal, say)
     except Exception as error:
@@ -82,7 +81,7 @@ def _alone(name: str, say: Say) -> Iterator[None]:
                 say(f"{name}: another process is getting it; waiting")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             # The previous holder may have removed the file meanwhile; then the lock has no effect.
-            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            if _is_still(path, descriptor):
                 try:
                     yield
                 finally:
@@ -90,6 +89,14 @@ def _alone(name: str, say: Say) -> Iterator[None]:
                 return
         finally:
             os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether the open file is the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
