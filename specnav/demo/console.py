@@ -23,6 +23,7 @@ from specnav.demo.run import NEEDS_ROS, check_inputs, server_settings
 from specnav.demo.views import PlainView
 from specnav.errors import UsageError, needs_ros
 from specnav.run_folder import new_run_folder
+from specnav.signals import ends_on_signals
 from specnav.supervise import children
 from specnav.terminal import say
 
@@ -80,6 +81,7 @@ def run_console(
     episode = make_episode(config.seed, config.split)
     try:
         with (
+            ends_on_signals(),
             open_stage(config, server, run / "logs", view, page.connect) as stage,
             stage.deciding(config.method, config.rtt_ms, "console"),
         ):

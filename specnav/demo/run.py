@@ -33,6 +33,7 @@ from specnav.results.identity import compare_with_target
 from specnav.results.standing import LATE_MS
 from specnav.run_folder import new_run_folder
 from specnav.settings import make_settings, read_settings
+from specnav.signals import ends_on_signals
 from specnav.terminal import say
 
 if TYPE_CHECKING:
@@ -140,12 +141,13 @@ def run_demo(config: DemoConfig) -> int:
     # The cloud's file may set verify_ms: the report must show the value in force.
     journal = DemoJournal(run, replace(config, verify_ms=server.verify_ms), weights_of(config.target_model))
     view = PlainView(console) if config.headless else LiveView(console)
-    code = perform(config, server, journal, view)
-    try:
-        path = journal.report()
-    except KeyboardInterrupt:
-        print("specnav: interrupted while drawing the report", file=sys.stderr)
-        return 130
+    with ends_on_signals():
+        code = perform(config, server, journal, view)
+        try:
+            path = journal.report()
+        except KeyboardInterrupt:
+            print("specnav: interrupted while drawing the report", file=sys.stderr)
+            return 130
     show_summary(console, journal, path)
     if journal.error:
         print(f"specnav: error: {journal.error}", file=sys.stderr)
