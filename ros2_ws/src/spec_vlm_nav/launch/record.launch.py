@@ -90,9 +90,7 @@ def record_command(given: Mapping[str, str]) -> list[str]:
 def record(given):
     """Return the process that records."""
     # Time after SIGINT to write buffered messages.
-    process = ExecuteProcess(
-        cmd=record_command(given), name="record", output="screen", sigterm_timeout="20"
-    )
+    process = ExecuteProcess(cmd=record_command(given), name="record", output="screen", sigterm_timeout="20")
     return [process]
 
 

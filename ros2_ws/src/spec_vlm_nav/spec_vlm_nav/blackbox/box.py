@@ -134,9 +134,7 @@ class BlackBox:
         }
         return Recording(triggers, more, contents, now, now_ns, {**own, **facts})
 
-    def row(
-        self, usage: Usage, max_bytes: int, failed: int, trouble: str, now: float
-    ) -> DiagnosticRow:
+    def row(self, usage: Usage, max_bytes: int, failed: int, trouble: str, now: float) -> DiagnosticRow:
         """
         Return the row of /diagnostics.
 

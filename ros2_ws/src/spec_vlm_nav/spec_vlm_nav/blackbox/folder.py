@@ -88,8 +88,7 @@ class Folder:
             if isinstance(error, OSError) and error.errno in _MAY_PASS:
                 return f"{self.path}: {said}"
             raise BlackboxError(
-                f"the folder {self.path} cannot be used ({said}): "
-                "set the parameter folder to one that can"
+                f"the folder {self.path} cannot be used ({said}): set the parameter folder to one that can"
             ) from error
         return ""
 

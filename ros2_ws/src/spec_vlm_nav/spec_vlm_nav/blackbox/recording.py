@@ -57,10 +57,7 @@ class Recording:
 
     def metadata(self) -> dict[str, str]:
         """Return the triggers and facts as mcap metadata: texts by name."""
-        told = [
-            {"time_ns": self.time_ns(t.at), "word": t.word, "detail": t.detail}
-            for t in self.triggers
-        ]
+        told = [{"time_ns": self.time_ns(t.at), "word": t.word, "detail": t.detail} for t in self.triggers]
         first = self.triggers[0]
         return {
             "schema": str(SCHEMA),

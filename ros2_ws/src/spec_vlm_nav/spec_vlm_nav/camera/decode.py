@@ -103,9 +103,7 @@ class H264Decoder:
     strict: False also outputs pictures with missing references, which may be smeared.
     """
 
-    def __init__(
-        self, strict: bool = True, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, strict: bool = True, clock: Callable[[], float] = time.perf_counter) -> None:
         self.counts = DecodeCounts()
         self.size: tuple[int, int] | None = None
         self.waits_since: float | None = None
@@ -169,9 +167,7 @@ class H264Decoder:
         # The first slice of a picture must begin at its first block; otherwise the start was lost.
         return head if head is not None and head.first else None
 
-    def _decode(
-        self, unit: AccessUnit, head: SliceHead, is_key: bool, stamp: Stamp
-    ) -> list[DecodedPicture]:
+    def _decode(self, unit: AccessUnit, head: SliceHead, is_key: bool, stamp: Stamp) -> list[DecodedPicture]:
         began = self._clock()
         data = unit.data
         if is_key and not self._has_key and not any(kind(nal) in (SPS, PPS) for nal in unit.nals):
@@ -262,9 +258,7 @@ class StreamDiagnostics:
         values["decode_ms_p50"], values["decode_ms_p99"] = decoder.took_ms(), decoder.took_ms(0.99)
         if decoder.size is not None:
             values["size"] = f"{decoder.size[0]}x{decoder.size[1]}"
-        troubles = ", ".join(
-            f'{count} {name.replace("_", " ")}' for name, count in new.items() if count
-        )
+        troubles = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in new.items() if count)
         if heard_at is None:
             level, said = Level.ERROR, "no video yet"
         elif now - heard_at > silence_s:

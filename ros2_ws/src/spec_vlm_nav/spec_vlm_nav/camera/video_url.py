@@ -117,9 +117,7 @@ class UrlReader:
                 with self._listen() as listening:
                     self._read(listening)
             except OSError as error:
-                self._on_problem(
-                    f"cannot listen at {self._where.host}:{self._where.port} ({error})"
-                )
+                self._on_problem(f"cannot listen at {self._where.host}:{self._where.port} ({error})")
                 self._closed.wait(AGAIN_S)
 
     def _listen(self) -> socket.socket:

@@ -94,9 +94,7 @@ class Orders:
     def __init__(self, sink: OrderSink, read_mission: ReadMission) -> None:
         self._sink, self._read_mission = sink, read_mission
 
-    def carry_out(
-        self, page: Page, robot: ConsoleRobot, kind: str, message: dict[str, Any]
-    ) -> str | None:
+    def carry_out(self, page: Page, robot: ConsoleRobot, kind: str, message: dict[str, Any]) -> str | None:
         """Carry out a command; returns why it is refused, "", or None: the result follows later."""
 
         def answer(good: bool, words: str) -> None:
@@ -124,9 +122,7 @@ class Orders:
             return self._set_parameter(page, robot, message)
         return ""
 
-    def _run_mission(
-        self, page: Page, robot: ConsoleRobot, message: dict[str, Any], answer: Answer
-    ) -> None:
+    def _run_mission(self, page: Page, robot: ConsoleRobot, message: dict[str, Any], answer: Answer) -> None:
         text = str(message.get("text", ""))[:LONGEST_MISSION]
 
         def when_read(steps: int, wrong: str) -> None:
@@ -139,9 +135,7 @@ class Orders:
 
         self._read_mission(text, when_read)
 
-    def _say(
-        self, page: Page, robot: ConsoleRobot, words: str, message: dict[str, Any]
-    ) -> str | None:
+    def _say(self, page: Page, robot: ConsoleRobot, words: str, message: dict[str, Any]) -> str | None:
         words = " ".join(words.split())
         if not words:
             return 'say where to go: "find the silver bottle"'
@@ -176,7 +170,7 @@ class Orders:
             return ""
         name = str(message.get("name", ""))
         if name not in FAULTS:
-            return f'there is no fault {name[:40]!r}; there are {", ".join(FAULTS)}'
+            return f"there is no fault {name[:40]!r}; there are {', '.join(FAULTS)}"
         robot.inject(FAULTS[name], answer)
         self._sink.log(page.robot, "warn", f"{page.name}: simulated fault: {name}")
         return ""

@@ -249,7 +249,7 @@ class Pages:
             why = "there is no such robot"
         elif kind in MOVING and self.control(page.robot).page != page.number:
             name = self.control(page.robot).name
-            why = f'{name or "nobody"} has control: take it first'
+            why = f"{name or 'nobody'} has control: take it first"
         if why == TOO_MANY and not page.excess.take(time.monotonic()):
             return  # reported once a second
         if why or robot is None:
@@ -445,7 +445,7 @@ class Pages:
 
 
 def _holder(robot: str) -> str:
-    return f'console of {robot or "the robot"}'
+    return f"console of {robot or 'the robot'}"
 
 
 def _unix(steady: float) -> float:

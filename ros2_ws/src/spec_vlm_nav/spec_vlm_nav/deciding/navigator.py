@@ -70,9 +70,7 @@ class Navigator(Situation):
         policy: ExplorationPolicy | None = None,
         keep_frames: int = PAST_FRAMES,
     ) -> None:
-        super().__init__(
-            outputs, config or NavigatorConfig(), policy or ExplorationPolicy(), keep_frames
-        )
+        super().__init__(outputs, config or NavigatorConfig(), policy or ExplorationPolicy(), keep_frames)
         self._awake_at = -math.inf
 
     def _happens(self, event: NavigatorEvent, what: Any, now: float) -> None:
@@ -113,9 +111,7 @@ class Navigator(Situation):
             return self.instruction.number
         if self.estopped_by:
             why = f"{self.estopped_by} is latched: reset it first"
-            self._happens(
-                NavigatorEvent.REFUSAL, InstructionRefusal(words, ErrorCode.ESTOPPED, why), now
-            )
+            self._happens(NavigatorEvent.REFUSAL, InstructionRefusal(words, ErrorCode.ESTOPPED, why), now)
             return self.instruction.number
         longest = min(d for d in (allowance_s, self.config.max_duration_s, math.inf) if d > 0)
         given = Instruction(self.instruction.number + 1, words, now, now + longest, hint, stamp)
@@ -178,9 +174,7 @@ class Navigator(Situation):
             return
         self.instruction.odometer.hear(status.sequence, status.done)
         goes_on = status.state in GOING_ON
-        self._happens(
-            NavigatorEvent.MOTION_GOES_ON if goes_on else NavigatorEvent.MOTION_ENDED, status, now
-        )
+        self._happens(NavigatorEvent.MOTION_GOES_ON if goes_on else NavigatorEvent.MOTION_ENDED, status, now)
 
     def on_event(self, event: DecisionEvent, now: float) -> None:
         """Handle an event of the worker; events of abandoned jobs are ignored."""
@@ -188,9 +182,7 @@ class Navigator(Situation):
             decision = self.unverified.decision
             if decision is not None and event.job == decision.job:
                 is_same = decision.action == event.action
-                self._happens(
-                    NavigatorEvent.CONFIRMED if is_same else NavigatorEvent.REFUTED, event, now
-                )
+                self._happens(NavigatorEvent.CONFIRMED if is_same else NavigatorEvent.REFUTED, event, now)
             return
         current = self.decision.under_way
         if current is not None and event.job == current.job.number:

@@ -170,9 +170,7 @@ def _lead(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]
     return replace(state, damping=damping), move
 
 
-def _follow(
-    state: FrontierState, seen: Observation, place: Pose
-) -> tuple[FrontierState, Move]:
+def _follow(state: FrontierState, seen: Observation, place: Pose) -> tuple[FrontierState, Move]:
     """Follow the model to the visible target, but keep away from touched obstacles."""
     bearing = seen.sighting.bearing if seen.sighting is not None else 0.0
     passing = state.passing.sees(bearing, seen.ahead_clear)

@@ -35,9 +35,7 @@ class ExplorationPolicy:
 
     def __init__(self, name: str = FRONTIER_SEARCH) -> None:
         if name not in POLICIES:
-            raise ParameterError(
-                f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'"
-            )
+            raise ParameterError(f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'")
         self.name = name
         self.reset()
 

@@ -54,9 +54,7 @@ UNKNOWN = 2.5  # cost factor of unknown cells
 BLOCKED = 5.0  # cost factor where the model called the way out blocked
 SAYS_CLEAR, SAYS_BLOCKED = math.radians(10), math.radians(14)  # half width of such a judgement
 
-_STEPS = tuple(
-    (dx, dy, CELL * math.hypot(dx, dy)) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if dx or dy
-)
+_STEPS = tuple((dx, dy, CELL * math.hypot(dx, dy)) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if dx or dy)
 
 
 @dataclass(frozen=True)
@@ -160,9 +158,7 @@ def _snapped(known: SearchMap, place: Pose, heading: float) -> float:
     return min(near, key=lambda yaw: abs(wrap(yaw - heading)), default=heading)
 
 
-def _places(
-    known: SearchMap, place: Pose, costs: Grid, corner: tuple[int, int]
-) -> list[tuple[int, int]]:
+def _places(known: SearchMap, place: Pose, costs: Grid, corner: tuple[int, int]) -> list[tuple[int, int]]:
     """Return cells within reach, SPACING apart, without the robot's own."""
     i0, j0 = known.cell(place.x, place.y)
     span = WINDOW // 2 // SPACING * SPACING
@@ -205,18 +201,12 @@ def _first_leg(
     return Leg(0.0, min(max(far, SHORTEST), STRIDE), x, y, yaw)
 
 
-def _way_back(
-    costs: Grid, corner: tuple[int, int], goal: tuple[int, int]
-) -> list[tuple[int, int]]:
+def _way_back(costs: Grid, corner: tuple[int, int], goal: tuple[int, int]) -> list[tuple[int, int]]:
     """Return the cells of the way from a goal back to the robot, without the robot's own cell."""
     a, b = goal[0] - corner[0], goal[1] - corner[1]
     way = []
     while costs[a, b] > 0.0:
         way.append((a + corner[0], b + corner[1]))
-        beside = (
-            (a + dx, b + dy)
-            for dx, dy, _ in _STEPS
-            if 0 <= a + dx < WINDOW and 0 <= b + dy < WINDOW
-        )
+        beside = ((a + dx, b + dy) for dx, dy, _ in _STEPS if 0 <= a + dx < WINDOW and 0 <= b + dy < WINDOW)
         a, b = min(beside, key=lambda cell: float(costs[cell]))
     return way

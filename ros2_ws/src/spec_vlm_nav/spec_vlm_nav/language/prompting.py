@@ -80,24 +80,17 @@ class PromptSpec:
             object.__setattr__(self, "picture", size)
         if self.exploration not in POLICIES:
             raise PromptError(f"prompt '{self.name}': exploration must be one of {', '.join(POLICIES)}")
-        used = {
-            name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None
-        }
+        used = {name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None}
         if unknown := used - _FIELDS:
             raise PromptError(
-                f"prompt '{self.name}': unknown fields {sorted(unknown)}; "
-                f"known are {sorted(_FIELDS)}"
+                f"prompt '{self.name}': unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}"
             )
         if missing := {"instruction", "frame"} - used:
             raise PromptError(f"prompt '{self.name}': the template lacks {sorted(missing)}")
         if ("history" in used) != (self.history_frames > 0):
-            raise PromptError(
-                f"prompt '{self.name}': {{history}} and history_frames > 0 belong together"
-            )
+            raise PromptError(f"prompt '{self.name}': {{history}} and history_frames > 0 belong together")
         if ("last_actions" in used) != (self.last_actions > 0):
-            raise PromptError(
-                f"prompt '{self.name}': {{last_actions}} and last_actions > 0 belong together"
-            )
+            raise PromptError(f"prompt '{self.name}': {{last_actions}} and last_actions > 0 belong together")
         if self.history_sampling not in ("even", "latest"):
             raise PromptError(f"prompt '{self.name}': history_sampling must be 'even' or 'latest'")
 
@@ -128,9 +121,7 @@ class PromptSpec:
         try:
             return PRESETS[name]
         except KeyError:
-            raise PromptError(
-                f"there is no prompt preset '{name}'; known are {', '.join(PRESETS)}"
-            ) from None
+            raise PromptError(f"there is no prompt preset '{name}'; known are {', '.join(PRESETS)}") from None
 
     @classmethod
     def from_model_folder(cls, path: str | Path, fallback: str = "tiny_nav") -> PromptSpec:
@@ -142,9 +133,7 @@ class PromptSpec:
             said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             known = {field.name for field in fields(cls)}
             if unknown := set(said) - known:
-                raise PromptError(
-                    f"{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}"
-                )
+                raise PromptError(f"{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}")
             # Models made for the former policy damped_search use the same language.
             if "exploration" in said and said["exploration"] == "damped_search":
                 said = {**said, "exploration": FRONTIER_SEARCH}
@@ -163,18 +152,18 @@ _CHAT = (
     "<|im_start|>user\n{body}<|im_end|>\n<|im_start|>assistant\n"
 )
 _NAVILA = (
-    'Imagine you are a robot programmed for navigation tasks. You have been given a video of '
-    'historical observations {history} and current observation {frame}. Your assigned task is: '
+    "Imagine you are a robot programmed for navigation tasks. You have been given a video of "
+    "historical observations {history} and current observation {frame}. Your assigned task is: "
     '"{instruction}" Analyze this series of images to decide your next action, which could be '
-    'turning left or right by a specific degree, moving forward a certain distance, or stop if '
-    'the task is completed.'
+    "turning left or right by a specific degree, moving forward a certain distance, or stop if "
+    "the task is completed."
 )
 _NAVILA_FRAMES_LAST = (
-    'Imagine you are a robot programmed for navigation tasks. Your assigned task is: '
+    "Imagine you are a robot programmed for navigation tasks. Your assigned task is: "
     '"{instruction}" Analyze the series of images that follows to decide your next action, which '
-    'could be turning left or right by a specific degree, moving forward a certain distance, or '
-    'stop if the task is completed. You have been given a video of historical observations '
-    '{history} and current observation {frame}.'
+    "could be turning left or right by a specific degree, moving forward a certain distance, or "
+    "stop if the task is completed. You have been given a video of historical observations "
+    "{history} and current observation {frame}."
 )
 _PILOT = (
     "You are the pilot of a small robot. The picture shows what is in front of you: {frame} "
@@ -182,19 +171,18 @@ _PILOT = (
 )
 _SENTENCES = "\n".join(ACTION_SENTENCES)
 _TAUGHT = (
-    _PILOT
-    + 'The first says where you see the target, or "I do not see" it. The second is exactly one '
-    f'of these, nothing added:\n{_SENTENCES}'
+    _PILOT + 'The first says where you see the target, or "I do not see" it. The second is exactly one '
+    f"of these, nothing added:\n{_SENTENCES}"
 )
 _TAUGHT_ACTION_FIRST = (
-    _PILOT + 'The first is exactly one of these, nothing added. The second says where you see the '
+    _PILOT + "The first is exactly one of these, nothing added. The second says where you see the "
     f'target, or "I do not see" it.\n{_SENTENCES}'
 )
 _TAUGHT_FRAMES_LAST = (
-    'You are the pilot of a small robot. Your task: {instruction}. You will be shown what is in '
+    "You are the pilot of a small robot. Your task: {instruction}. You will be shown what is in "
     'front of you. Answer with two sentences. The first says where you see the target, or "I do '
     f'not see" it. The second is exactly one of these, nothing added:\n{_SENTENCES}\n'
-    'Your last actions: {last_actions}. What is in front of you now: {frame}'
+    "Your last actions: {last_actions}. What is in front of you now: {frame}"
 )
 
 PRESETS: dict[str, PromptSpec] = {
@@ -227,9 +215,7 @@ PRESETS: dict[str, PromptSpec] = {
             history_frames=7,
             pad_history=True,
         ),
-        PromptSpec(
-            "qwen2_vl_frames_last", _CHAT.replace("{body}", _TAUGHT_FRAMES_LAST), last_actions=4
-        ),
+        PromptSpec("qwen2_vl_frames_last", _CHAT.replace("{body}", _TAUGHT_FRAMES_LAST), last_actions=4),
     )
 }
 
@@ -242,9 +228,7 @@ def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
     if nothing is left or the text is longer than `max_chars`.
     """
     if len(text) > max_chars:
-        raise InstructionError(
-            f"instruction of {len(text)} characters refused: the limit is {max_chars}"
-        )
+        raise InstructionError(f"instruction of {len(text)} characters refused: the limit is {max_chars}")
     printable = "".join(c if c.isprintable() else " " for c in text)
     words = " ".join(printable.replace("<|", "< |").replace("|>", "| >").split())
     words = words.rstrip(" .!?")
@@ -268,9 +252,7 @@ def pick_history(past: int, wanted: int, sampling: str = "even") -> tuple[int, .
     return tuple(i * past // wanted for i in range(wanted))
 
 
-def render(
-    spec: PromptSpec, instruction: str, last_actions: Sequence[Action] = (), history: int = 0
-) -> str:
+def render(spec: PromptSpec, instruction: str, last_actions: Sequence[Action] = (), history: int = 0) -> str:
     """
     Return the prompt as text; history: number of frames before the current one.
 
@@ -323,13 +305,9 @@ def choose_frames(
 
     black: an encoded black frame, required if the spec pads missing history.
     """
-    history = [
-        past[i] for i in pick_history(len(past), spec.history_frames, spec.history_sampling)
-    ]
+    history = [past[i] for i in pick_history(len(past), spec.history_frames, spec.history_sampling)]
     if spec.pad_history and (missing := spec.history_frames - len(history)) > 0:
         if black is None:
-            raise PromptError(
-                f"prompt '{spec.name}' pads missing history: a black frame is needed"
-            )
+            raise PromptError(f"prompt '{spec.name}' pads missing history: a black frame is needed")
         history = [black] * missing + history
     return (*history, current)

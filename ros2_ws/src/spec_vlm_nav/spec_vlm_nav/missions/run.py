@@ -150,9 +150,7 @@ class Mission:
         if item is None:
             raise MissionError(f"there is no step {number}: {_numbers(items)}")
         if item.progress is not StepProgress.PENDING:
-            raise MissionError(
-                f"step {number} is {item.progress.value}: only pending steps can be moved"
-            )
+            raise MissionError(f"step {number} is {item.progress.value}: only pending steps can be moved")
         free = next(i for i, each in enumerate(items) if each.progress is StepProgress.PENDING)
         if not free + 1 <= place <= len(items):
             raise MissionError(f"place must be {free + 1} to {len(items)}, got {place}")
@@ -200,9 +198,7 @@ class Mission:
         if record.phase is not MissionPhase.WAITING:
             record.spacing_m = paths.grow(record.path, point, record.spacing_m)
 
-    def on_result(
-        self, token: int, code: ErrorCode, message: str, now: float, decisions: int = 0
-    ) -> None:
+    def on_result(self, token: int, code: ErrorCode, message: str, now: float, decisions: int = 0) -> None:
         """Handle the result of the step under way; results of earlier attempts are ignored."""
         item = self.running
         if token != self._token or item is None:
@@ -216,9 +212,7 @@ class Mission:
             self._go_on(now)
         elif item.tries <= item.step.retries:
             said = f"{code.name} {message}".strip()
-            self._replace(
-                replace(item, progress=StepProgress.PENDING, code=code.name, message=message)
-            )
+            self._replace(replace(item, progress=StepProgress.PENDING, code=code.name, message=message))
             self._out.log(f"step {item.number}: {said}; retrying")
             self._go_on(now)
         else:
@@ -378,7 +372,7 @@ class Mission:
         self.record.phase = phase
         if not self.record.returning or phase is not MissionPhase.RUNNING:
             self.record.why = why
-        self._out.log(f'mission {phase.value}{f": {why}" if why else ""}')
+        self._out.log(f"mission {phase.value}{f': {why}' if why else ''}")
         self._out.changed()
 
     def _stand(self, why: str) -> None:
@@ -389,9 +383,7 @@ class Mission:
     def _put_back(self) -> None:
         """Make the step under way pending again; the attempt does not count."""
         if (item := self.running) is not None:
-            self._replace(
-                replace(item, progress=StepProgress.PENDING, tries=max(0, item.tries - 1))
-            )
+            self._replace(replace(item, progress=StepProgress.PENDING, tries=max(0, item.tries - 1)))
 
     def _counted(self, item: Item, now: float, decisions: int = 0) -> Item:
         spent = now - self._began if item.progress is StepProgress.RUNNING else 0.0

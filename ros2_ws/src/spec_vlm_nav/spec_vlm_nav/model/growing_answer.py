@@ -97,9 +97,7 @@ def answer_of(
         timeline=(
             TimelineSpan("edge", "prepare frame", 0.0, prepared_ms),
             *(
-                TimelineSpan(
-                    s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3
-                )
+                TimelineSpan(s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3)
                 for s in stats.timeline
             ),
         ),

@@ -117,11 +117,7 @@ class LinkMonitor:
                 except SpecdecError as error:  # the peer answers but is not a usable verifier
                     self._trouble, self._refused = str(error), True
                 link.reset()
-                pause_s = (
-                    _FIRST_PAUSE_S
-                    if self._heard_at != before
-                    else min(2 * pause_s, _LONGEST_PAUSE_S)
-                )
+                pause_s = _FIRST_PAUSE_S if self._heard_at != before else min(2 * pause_s, _LONGEST_PAUSE_S)
                 self._wait(pause_s)
 
     def _watch(self, link: Link) -> None:
@@ -144,9 +140,7 @@ class LinkMonitor:
                 self._hear()
                 rtt_s = now - asked
                 self._rtt_s = (
-                    rtt_s
-                    if self._rtt_s is None
-                    else self._rtt_s + _SMOOTHING * (rtt_s - self._rtt_s)
+                    rtt_s if self._rtt_s is None else self._rtt_s + _SMOOTHING * (rtt_s - self._rtt_s)
                 )
                 return
             if now - asked > self.timeout_s:

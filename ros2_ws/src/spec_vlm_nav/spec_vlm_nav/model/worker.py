@@ -179,9 +179,7 @@ class DecisionWorker:
         if self._open is None:
             return
         ticket, question = self._open
-        if ticket.over.is_set() or (
-            next_ is not None and next_.job.instruction != ticket.job.instruction
-        ):
+        if ticket.over.is_set() or (next_ is not None and next_.job.instruction != ticket.job.instruction):
             self._open = None
             return
         if self._decider.link().state is not LinkState.UP:

@@ -179,17 +179,13 @@ class MotionCore:
             # Even a late or foreign STOP ends the motion under way.
             by_hand = self.gate.latched_by == OPERATOR_STOP
             reason = OPERATOR_STOP if by_hand else command.text or command.kind.name
-            self._stand(
-                command if refused is None or self._command is None else self._command, reason
-            )
+            self._stand(command if refused is None or self._command is None else self._command, reason)
             return
         if refused is not None:
             if self._command is not None and not self.gate.has_motion:
                 self._stand(self._command, "a newer command arrived and was refused")
             status = Status(refused.state, command.session, command.sequence, refused.reason)
-            self._events.append(
-                replace(status, left=command.motion, unverified=command.unverified)
-            )
+            self._events.append(replace(status, left=command.motion, unverified=command.unverified))
             return
         pose = self.gate.pose
         assert pose is not None  # the gate admits nothing without odometry
@@ -322,13 +318,9 @@ class MotionCore:
         self._report(state, command, reason, done)
         return self.gate.filter(ZERO, now)
 
-    def _report(
-        self, state: MotionState, command: Command, reason: str, done: Motion = NO_MOTION
-    ) -> None:
+    def _report(self, state: MotionState, command: Command, reason: str, done: Motion = NO_MOTION) -> None:
         left = _left(command.motion, done)
-        self.status = Status(
-            state, command.session, command.sequence, reason, done, left, command.unverified
-        )
+        self.status = Status(state, command.session, command.sequence, reason, done, left, command.unverified)
         self._events.append(self.status)
         if state not in UNDER_WAY:
             self.ended[state.name] += 1

@@ -113,10 +113,7 @@ class Settling:
         c = self._config
         then, since = self._still
         moved = pose.distance(then) > c.still_linear
-        comes = (
-            abs(in_flight.distance_m) > c.still_linear
-            or abs(in_flight.angle_rad) > c.still_angular
-        )
+        comes = abs(in_flight.distance_m) > c.still_linear or abs(in_flight.angle_rad) > c.still_angular
         if comes or moved or abs(wrap(pose.yaw - then.yaw)) > c.still_angular:
             self._still = (pose, now)
             if comes:
@@ -153,9 +150,7 @@ class Executor(ABC):
         self._started, self._settling = now, None
 
     @abstractmethod
-    def update(
-        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, MotionState]:
+    def update(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> tuple[Velocity, MotionState]:
         """
         Return the velocity to command and the state; all but MOVING and SETTLING are final.
 
@@ -176,9 +171,7 @@ class Executor(ABC):
         """Return the motion covered since the last start, by odometry."""
         return self._track.done(pose) if self._track else NO_MOTION
 
-    def _finish(
-        self, progress: MotionState, reason: str = ""
-    ) -> tuple[Velocity, MotionState]:
+    def _finish(self, progress: MotionState, reason: str = "") -> tuple[Velocity, MotionState]:
         self._motion, self.reason = None, reason
         return ZERO, progress
 
@@ -202,9 +195,7 @@ class MotionExecutor(Executor):
         c = self.config
         return nominal * c.timeout_factor + c.timeout_extra_s + 2 * c.response_timeout_s
 
-    def update(
-        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, MotionState]:
+    def update(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> tuple[Velocity, MotionState]:
         """See Executor."""
         if self._motion is None or self._track is None:
             return ZERO, MotionState.REACHED

@@ -93,9 +93,7 @@ class LatchKeeper:
         self._asked_at = 0.0
         self._asked: Latches | None = None
         self._done = threading.Event()
-        self._worker: NewestWorker[Latches, None] = NewestWorker(
-            self._write, lambda: None, "latches"
-        )
+        self._worker: NewestWorker[Latches, None] = NewestWorker(self._write, lambda: None, "latches")
 
     def begin(self) -> Latches:
         """Return the stored latches; an unreadable file counts as an e-stop."""

@@ -45,9 +45,7 @@ def steady_timer(node: Node, period_s: float, act: Callable[[], None]) -> Timer:
     return node.create_timer(period_s, act, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
 
-def unitree_types(
-    package: str, names: tuple[str, ...], user: str, instead: str = ""
-) -> tuple[Any, ...]:
+def unitree_types(package: str, names: tuple[str, ...], user: str, instead: str = "") -> tuple[Any, ...]:
     """
     Return message types of one of Unitree's packages.
 

@@ -42,9 +42,7 @@ def diagnostic_array(node: Node, rows: Sequence[DiagnosticRow]) -> DiagnosticArr
         status = DiagnosticStatus(level=bytes([row.level.value]), message=row.message)
         status.name = f"{node.get_fully_qualified_name()[1:]}: {row.name}"
         status.hardware_id = node.get_namespace()
-        status.values = [
-            KeyValue(key=key, value=_value(value)) for key, value in row.values.items()
-        ]
+        status.values = [KeyValue(key=key, value=_value(value)) for key, value in row.values.items()]
         message.status.append(status)
     return message
 

@@ -211,9 +211,7 @@ def _look(s: Situation, jpeg: bytes) -> FloorPicture | None:
         return None
 
 
-def _carry_out(
-    s: Situation, current: DecisionInProgress, move: Move, unverified: bool, now: float
-) -> int:
+def _carry_out(s: Situation, current: DecisionInProgress, move: Move, unverified: bool, now: float) -> int:
     """Send the motion command of a move; returns its sequence number."""
     action, source = move.action, move.source.value
     if action.is_stop and unverified:

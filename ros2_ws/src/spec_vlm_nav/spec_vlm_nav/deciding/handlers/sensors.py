@@ -89,9 +89,7 @@ def report_link_lost(s: Situation, reason: str, now: float) -> None:
     else:
         what = "the robot stands still"
     why = f": {reason}" if reason else ""
-    s.warn_once(
-        ErrorCode.LINK_LOST, f"the verifier is not heard{why}; {what} until it is back", now
-    )
+    s.warn_once(ErrorCode.LINK_LOST, f"the verifier is not heard{why}; {what} until it is back", now)
 
 
 def hold_without_link(s: Situation, reason: str, now: float) -> None:

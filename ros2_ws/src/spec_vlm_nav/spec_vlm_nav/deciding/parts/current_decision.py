@@ -95,9 +95,7 @@ class CurrentDecision:
         """Begin a decision; returns the job for the worker."""
         self._jobs += 1
         given.decisions += 1
-        job = DecisionJob(
-            self._jobs, given.words, frame, tuple(self._frames), tuple(self._actions)
-        )
+        job = DecisionJob(self._jobs, given.words, frame, tuple(self._frames), tuple(self._actions))
         report = DecisionReport(
             frame=frame,
             instruction=given.number,

@@ -63,9 +63,7 @@ class CurrentInstruction:
         self.odometer.restart()
         self.obstructions.restart()
 
-    def result(
-        self, code: ErrorCode, message: str, reasoning: str, now: float
-    ) -> NavigationResult:
+    def result(self, code: ErrorCode, message: str, reasoning: str, now: float) -> NavigationResult:
         """Return the result to report; reasoning: the last one, searched for the hint."""
         given = self.given
         return NavigationResult(

@@ -106,9 +106,7 @@ class Situation:
         self.decision.look_after, self.decision.retry_at = after, retry_at
         self.motion.settling_since = None
 
-    def finish(
-        self, answer: ModelAnswer, code: ErrorCode = ErrorCode.NONE, error: str = ""
-    ) -> None:
+    def finish(self, answer: ModelAnswer, code: ErrorCode = ErrorCode.NONE, error: str = "") -> None:
         """End the decision under way and publish its report."""
         current, self.decision.under_way = self.decision.under_way, None
         if current is not None:

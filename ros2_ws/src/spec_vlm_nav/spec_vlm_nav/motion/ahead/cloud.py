@@ -194,9 +194,7 @@ def _on_robot(
     return (ahead[~own], left[~own], up[~own]) if own.any() else (ahead, left, up)
 
 
-def _behind(
-    x: Numbers, y: Numbers, z: Numbers, met: npt.NDArray[np.bool_], config: CorridorConfig
-) -> float:
+def _behind(x: Numbers, y: Numbers, z: Numbers, met: npt.NDArray[np.bool_], config: CorridorConfig) -> float:
     """
     Return how far back the way is seen to be free, m; 0 if it is not seen.
 

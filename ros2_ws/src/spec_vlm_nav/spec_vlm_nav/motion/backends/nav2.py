@@ -92,18 +92,14 @@ class Nav2Executor(Executor):
             self._motion = None
             self._goals.cancel()
 
-    def update(
-        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, MotionState]:
+    def update(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> tuple[Velocity, MotionState]:
         """Return zero velocity and the motion's progress; a final state ends the motion."""
         if self._motion is None or self._track is None:
             return ZERO, MotionState.REACHED
         self._track.follow(pose)
         if self._settling is not None:
             over = self._settling.is_over(pose, now)
-            return (
-                self._finish(MotionState.REACHED) if over else (ZERO, MotionState.SETTLING)
-            )
+            return self._finish(MotionState.REACHED) if over else (ZERO, MotionState.SETTLING)
         if self._unsent:
             return self._finish(MotionState.REFUSED, self._unsent)
         report = self._goals.report()
@@ -113,9 +109,7 @@ class Nav2Executor(Executor):
             if now - self._started <= ANSWER_S:
                 return ZERO, MotionState.MOVING
             self._goals.cancel()
-            return self._finish(
-                MotionState.REFUSED, f"Nav2 has not answered within {ANSWER_S:g} s"
-            )
+            return self._finish(MotionState.REFUSED, f"Nav2 has not answered within {ANSWER_S:g} s")
         if report.state is GoalState.SUCCEEDED:
             self._settling = Settling(pose, now, self.config)
             return ZERO, MotionState.SETTLING

@@ -117,9 +117,7 @@ class CommandPublisher:
         sent = self._missions.send_goal_async(RunMission.Goal(mission=text))
         sent.add_done_callback(on_accepted)
 
-    def change_mission(
-        self, order: str, step: int, place: int, steps: str, answer: Answer
-    ) -> None:
+    def change_mission(self, order: str, step: int, place: int, steps: str, answer: Answer) -> None:
         """Change the mission under way; see ChangeMission.srv."""
         if not self._change.service_is_ready():
             answer(False, "mission_node is not heard")

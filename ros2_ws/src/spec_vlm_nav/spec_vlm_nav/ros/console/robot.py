@@ -238,8 +238,8 @@ class RosRobot(CommandPublisher):
         with self._lock:
             self._instruction = ""
         self._mark("end", str(said.get("instruction", "")), code)
-        words = f'“{said.get("instruction", "")}”: {code}{f", {why}" if why else ""}'
-        self._wake(self.name, f'log:{"good" if code == "NONE" else "warn"}:{words}')
+        words = f"“{said.get('instruction', '')}”: {code}{f', {why}' if why else ''}"
+        self._wake(self.name, f"log:{'good' if code == 'NONE' else 'warn'}:{words}")
 
     def _mark(self, kind: str, words: str, code: str = "") -> None:
         with self._lock:

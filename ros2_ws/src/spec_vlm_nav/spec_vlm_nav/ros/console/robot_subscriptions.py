@@ -65,9 +65,7 @@ def scan_points(scan: LaserScan, pose: Pose) -> list[tuple[float, float]]:
     ranges, angles = ranges[seen], angles[seen]
     step = max(1, math.ceil(len(ranges) / SCAN_POINTS))
     x, y = pose[0] + ranges * np.cos(angles), pose[1] + ranges * np.sin(angles)
-    return [
-        (round(float(a), 2), round(float(b), 2)) for a, b in zip(x[::step], y[::step], strict=True)
-    ]
+    return [(round(float(a), 2), round(float(b), 2)) for a, b in zip(x[::step], y[::step], strict=True)]
 
 
 class RobotSubscriptions:
@@ -153,9 +151,7 @@ class CameraSubscriptions:
         ]
         if encode is not None:
             image, act, quality = encode
-            self._woken.append(
-                node.create_subscription(Image, image, act, quality, callback_group=group)
-            )
+            self._woken.append(node.create_subscription(Image, image, act, quality, callback_group=group))
 
     def destroy(self) -> None:
         """Destroy the subscriptions."""

@@ -49,9 +49,7 @@ def frame_of(message: CompressedImage | Image, received: float) -> Frame:
     stamp = (message.header.stamp.sec, message.header.stamp.nanosec)
     if isinstance(message, CompressedImage):
         return Frame(bytes(message.data), stamp, received)
-    raw = RawImage(
-        message.encoding, message.width, message.height, message.step, bytes(message.data)
-    )
+    raw = RawImage(message.encoding, message.width, message.height, message.step, bytes(message.data))
     return Frame(raw, stamp, received)
 
 
@@ -119,9 +117,7 @@ def command_message(request: MotionRequest, now: float, stamp: Time) -> MotionCo
     return message
 
 
-def supervision_message(
-    camera_age_s: float, link: LinkReport, now: float, stamp: Time
-) -> Supervision:
+def supervision_message(camera_age_s: float, link: LinkReport, now: float, stamp: Time) -> Supervision:
     """Return a heartbeat without session; now: on the clock of link.heard_at."""
     message = Supervision(camera_age_s=camera_age_s, link=link.state.value)
     message.header.stamp = stamp
@@ -172,9 +168,7 @@ def status_of(message: MotionStatus) -> Status | None:
 
 def status_message(status: Status, stamp: Time, since: Time) -> MotionStatus:
     """Return a status report as a message; since: the stamp at which its state began."""
-    message = MotionStatus(
-        session=status.session, sequence=status.sequence, state=status.state.value
-    )
+    message = MotionStatus(session=status.session, sequence=status.sequence, state=status.state.value)
     message.header.stamp, message.since = stamp, since
     message.done_distance_m, message.done_angle_rad = status.done.distance_m, status.done.angle_rad
     message.left_distance_m, message.left_angle_rad = status.left.distance_m, status.left.angle_rad

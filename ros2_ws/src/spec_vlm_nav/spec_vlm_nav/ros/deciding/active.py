@@ -115,9 +115,7 @@ class ActiveNavigator:
 
     # -- operator commands
 
-    def instruct(
-        self, text: str, allowance_s: float = 0.0, hint: str = "", sent: float = math.inf
-    ) -> int:
+    def instruct(self, text: str, allowance_s: float = 0.0, hint: str = "", sent: float = math.inf) -> int:
         """
         Begin an instruction; returns its number.
 
@@ -227,9 +225,7 @@ class ActiveNavigator:
         self.navigator.tick(now)
         for entry in [e for e in self._standing if e[1] <= now]:
             self._standing.remove(entry)
-            self.log(
-                "warn", f"motion_node did not report within {STANDING_S:g} s that the robot stands"
-            )
+            self.log("warn", f"motion_node did not report within {STANDING_S:g} s that the robot stands")
             entry[2].set_result(False)
         self._ticks += 1
         if self._ticks % SUPERVISION_TICKS == 0:
@@ -293,8 +289,7 @@ class ActiveNavigator:
         if not self._stands() and busy:
             self.log(
                 "warn",
-                f"motion_node did not report within {STANDING_S:g} s that the robot stands: "
-                "is it running?",
+                f"motion_node did not report within {STANDING_S:g} s that the robot stands: is it running?",
             )
         for _, _, standing in self._standing:
             standing.set_result(False)

@@ -80,9 +80,7 @@ class Publishers:
     def supervise(self, camera_age_s: float, link: LinkReport) -> None:
         """Publish a heartbeat; camera_age_s: negative before the first frame."""
         now, stamp = time.monotonic(), self._node.get_clock().now().to_msg()
-        self._supervision.publish(
-            self.session.introduce(supervision_message(camera_age_s, link, now, stamp))
-        )
+        self._supervision.publish(self.session.introduce(supervision_message(camera_age_s, link, now, stamp)))
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
         """Publish the reasoning and the action, each unless it is ""."""

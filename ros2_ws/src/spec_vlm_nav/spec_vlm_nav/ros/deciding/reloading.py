@@ -39,9 +39,7 @@ class DraftReloading:
         self._done: tuple[bool, str] | None = None
         node.create_service(Trigger, "~/reload_draft", self._on_request)
 
-    def _on_request(
-        self, request: Trigger.Request, response: Trigger.Response
-    ) -> Trigger.Response:
+    def _on_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         if self._loading:
             response.success, response.message = False, "a draft model is being loaded already"
             return response
@@ -51,9 +49,7 @@ class DraftReloading:
             response.success, response.message = False, str(error)
             return response
         self._loading, self._done = True, None
-        threading.Thread(
-            target=self._load, args=(decider, folder), name="reloading", daemon=True
-        ).start()
+        threading.Thread(target=self._load, args=(decider, folder), name="reloading", daemon=True).start()
         response.success = True
         response.message = f"{folder} is being loaded; the log says when it is in use"
         return response

@@ -73,26 +73,20 @@ class Operator:
         if message.data:
             self._on_estop("topic e_stop")
 
-    def _on_stop_request(
-        self, request: Trigger.Request, response: Trigger.Response
-    ) -> Trigger.Response:
+    def _on_stop_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._on_stop("service stop")
         response.success = True
         heard = self._arrived()
         response.message = f"stop {heard}; the next instruction may move the robot again"
         return response
 
-    def _on_estop_request(
-        self, request: Trigger.Request, response: Trigger.Response
-    ) -> Trigger.Response:
+    def _on_estop_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._on_estop("service e_stop")
         response.success = True
         response.message = f"e-stop {self._arrived()}; nothing moves until ~/reset"
         return response
 
-    def _on_reset_request(
-        self, request: Trigger.Request, response: Trigger.Response
-    ) -> Trigger.Response:
+    def _on_reset_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         was = self._on_reset()
         said = f"reset: {was}" if was else "there was nothing to reset"
         still = self._estopped_by()

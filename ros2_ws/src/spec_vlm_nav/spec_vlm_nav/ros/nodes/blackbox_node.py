@@ -117,9 +117,7 @@ class BlackboxNode:
             self._warn(f"no file can be written at the moment: {why_not}")
         return folder
 
-    def _file_writer(
-        self, heard: Sequence[RecordedTopic], names: dict[str, str]
-    ) -> Callable[..., None]:
+    def _file_writer(self, heard: Sequence[RecordedTopic], names: dict[str, str]) -> Callable[..., None]:
         try:
             from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
         except ImportError as error:
@@ -132,8 +130,8 @@ class BlackboxNode:
         known = {kind: definition_of(kind, installed_definition) for kind in set(kinds.values())}
         if missing := sorted(kind for kind, definition in known.items() if definition is None):
             self.node.get_logger().warning(
-                f'no definition of {", ".join(missing)} is installed: files hold these messages, '
-                'but Foxglove cannot show them'
+                f"no definition of {', '.join(missing)} is installed: files hold these messages, "
+                "but Foxglove cannot show them"
             )
         channels = {name: Channel(kind, known[kind]) for name, kind in kinds.items()}
         return partial(write_mcap, channels=channels)
@@ -141,9 +139,7 @@ class BlackboxNode:
     def _make_encoder(self, topic: str) -> PictureEncoder:
         def encode(data: bytes) -> bytes:
             message: Image = deserialize_message(data, Image)
-            raw = RawImage(
-                message.encoding, message.width, message.height, message.step, bytes(message.data)
-            )
+            raw = RawImage(message.encoding, message.width, message.height, message.step, bytes(message.data))
             jpeg = to_jpeg(from_raw(raw), int(self._values["jpeg_quality"]))
             compressed = CompressedImage(header=message.header, format="jpeg")
             compressed.data = array.array("B", jpeg)
@@ -188,7 +184,7 @@ class BlackboxNode:
             try:
                 look(deserialize_message(data, kind), now)
             except Exception as error:  # rmw raises its own exception types for invalid bytes
-                self._warn(f'{name}: a message cannot be read: {" ".join(str(error).split())}')
+                self._warn(f"{name}: a message cannot be read: {' '.join(str(error).split())}")
 
         return take
 

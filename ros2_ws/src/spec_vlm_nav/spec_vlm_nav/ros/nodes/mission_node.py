@@ -91,9 +91,7 @@ class MissionNode:
         subscribe(node, Empty, "stop", lambda message: self._pause("stop was sent"))
         subscribe(node, Bool, "e_stop", self._on_button, latched=True)
         subscribe(node, String, "instruction", self._on_words)
-        self._server = MissionServer(
-            node, self._begin, self._cancel, self._change, lambda: self._record
-        )
+        self._server = MissionServer(node, self._begin, self._cancel, self._change, lambda: self._record)
         Diagnostics(node, self._rows)
         self._restore()
         steady_timer(node, TICK_S, self._tick)

@@ -120,9 +120,7 @@ class MotionNode:
         # Heartbeats first, as the executor serves them in this order: commands are proven by them.
         node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
         node.create_subscription(MotionCommand, "motion_command", self._on_command, reliable)
-        node.create_subscription(
-            RobotState, "robot_state", self._on_robot_state, qos("best_effort", 1)
-        )
+        node.create_subscription(RobotState, "robot_state", self._on_robot_state, qos("best_effort", 1))
         node.create_subscription(Odometry, "odom", self._on_odometry, odometry)
         node.create_subscription(Presence, "presence", self._on_presence, reliable)
         self._diagnostics = Diagnostics(node, self._diagnostic_rows)
@@ -203,7 +201,7 @@ class MotionNode:
         was = self._core.reset()
         self._loop.stand()
         self._remember(KEPT_WITHIN_S)
-        self.node.get_logger().warning(f'reset by the operator: {was or "nothing was latched"}')
+        self.node.get_logger().warning(f"reset by the operator: {was or 'nothing was latched'}")
         return was
 
     def _remember(self, wait_s: float = 0.0) -> None:

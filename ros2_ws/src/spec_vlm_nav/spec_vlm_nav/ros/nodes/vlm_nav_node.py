@@ -100,16 +100,12 @@ class VlmNavNode(LifecycleNode):
     def start(self) -> None:
         """Configure and activate if `autostart` is set. Raises the error of a failed transition."""
         if not self._values["autostart"]:
-            self.get_logger().info(
-                "unconfigured: waiting for lifecycle transitions (autostart is false)"
-            )
+            self.get_logger().info("unconfigured: waiting for lifecycle transitions (autostart is false)")
             return
         self._starting = True
         for trigger in (self.trigger_configure, self.trigger_activate):
             if trigger() != SUCCESS:
-                raise self._refusal or NavigationError(
-                    "the node could not be started: see the log"
-                )
+                raise self._refusal or NavigationError("the node could not be started: see the log")
         self._starting = False
 
     # -- transitions
@@ -170,9 +166,7 @@ class VlmNavNode(LifecycleNode):
 
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
         """Stop the robot and close the sockets; the model stays loaded."""
-        return self._attempt(
-            "deactivate", lambda: self._stand_down("vlm_nav_node was deactivated")
-        )
+        return self._attempt("deactivate", lambda: self._stand_down("vlm_nav_node was deactivated"))
 
     def on_cleanup(self, state: Any) -> TransitionCallbackReturn:
         """Release the model."""
@@ -248,10 +242,7 @@ class VlmNavNode(LifecycleNode):
     def _only_live(self) -> str:
         if self._decider is None:
             return ""
-        return (
-            "it is read when the node is configured: deactivate and clean up first "
-            "(ros2 lifecycle set)"
-        )
+        return "it is read when the node is configured: deactivate and clean up first (ros2 lifecycle set)"
 
     def _policy(self, values: Mapping[str, Value]) -> str:
         """Return the exploration policy to use; raises NavigationError if it does not fit the model."""
@@ -298,9 +289,7 @@ class VlmNavNode(LifecycleNode):
         if decider.failure is not None:
             return [DiagnosticRow("model", Level.ERROR, str(decider.failure))]
         if not decider.is_ready:
-            return [
-                DiagnosticRow("model", Level.WARN, f"loading, {decider.loading_s:.0f} s so far")
-            ]
+            return [DiagnosticRow("model", Level.WARN, f"loading, {decider.loading_s:.0f} s so far")]
         return [DiagnosticRow("model", Level.OK, "loaded")]
 
     def close(self) -> None:
