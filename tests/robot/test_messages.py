@@ -19,7 +19,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 from std_msgs.msg import String
 
 from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest
@@ -45,7 +45,7 @@ STAMP = Time(sec=12, nanosec=500)
 def test_an_order_arrives_as_the_command_it_was():
     frame = Frame(b"", (7, 8), received=100.0)
     request = MotionRequest(
-        CommandKind.MOVE, 3, "EXPLORATION", "back 12", Motion(-0.12, 0.0), frame, deadline_s=2.75
+        CommandKind.MOVE, 3, ActionSource.EXPLORATION, "back 12", Motion(-0.12, 0.0), frame, deadline_s=2.75
     )
     session = CommandSession()
     session.sequence = 40
@@ -116,8 +116,9 @@ def test_the_measurements_hold_all_of_an_answer():
         4000,
     )
     report = DecisionReport(
-        Frame(b"", (7, 8), 1.0), 2, "go", 5, answer, "I see it.", "", "turn left 8", "EXPLORATION", "halved"
-    )
+        Frame(b"", (7, 8), 1.0), 2, "go", 5, answer, "I see it.", "", "turn left 8",
+        ActionSource.EXPLORATION, "halved",
+    )  # fmt: skip
     m = metrics_message(report, 11, "sd", 4, STAMP)
     assert m.joules < 0, "no sensor"
     measured = replace(report, answer=replace(answer, joules=2.5))

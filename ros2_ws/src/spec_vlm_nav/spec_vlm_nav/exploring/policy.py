@@ -21,9 +21,10 @@ A policy must never turn a STOP into a motion.
 
 from __future__ import annotations
 
+from spec_vlm_nav.common.codes import ActionSource
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.exploring.frontier_search import frontier_search, FrontierState
-from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.exploring.moves import Move, Observation
 from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, NONE, POLICIES
 
 Memory = FrontierState

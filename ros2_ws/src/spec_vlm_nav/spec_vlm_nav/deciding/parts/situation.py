@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spec_vlm_nav.camera.watch import CameraWatch
-from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState
 from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision
 from spec_vlm_nav.deciding.parts.current_motion import CurrentMotion
 from spec_vlm_nav.deciding.parts.failures import Failures
@@ -95,7 +95,7 @@ class Situation:
 
     # -- steps
 
-    def stand(self, kind: CommandKind, source: str, text: str) -> int:
+    def stand(self, kind: CommandKind, source: ActionSource, text: str) -> int:
         """Command the robot to stand; returns the command's sequence number."""
         number, frame = self.instruction.number, self.decision.frame
         return self.out.send(MotionRequest(kind, number, source, text, frame=frame))
@@ -135,12 +135,12 @@ class Situation:
             self.out.report(self._without_decision(code, message))
         self.end(SUPERVISOR, message, code, now)
 
-    def end(self, source: str, text: str, code: ErrorCode, now: float, message: str = "") -> None:
+    def end(self, source: ActionSource, text: str, code: ErrorCode, now: float, message: str = "") -> None:
         """Give up the decision under way, send STOP and end the instruction."""
         self.abandon(ErrorCode.CANCELED, text)
         self.stop(source, text, code, now, message)
 
-    def stop(self, source: str, text: str, code: ErrorCode, now: float, message: str = "") -> int:
+    def stop(self, source: ActionSource, text: str, code: ErrorCode, now: float, message: str = "") -> int:
         """Send STOP and end the instruction; the decision under way goes on. Returns the sequence."""
         self.unverified.close()
         sequence = self.stand(CommandKind.STOP, source, text)

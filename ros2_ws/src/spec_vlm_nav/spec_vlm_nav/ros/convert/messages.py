@@ -23,7 +23,7 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
-from spec_vlm_nav.common.codes import LinkState, MotionState, SOURCES
+from spec_vlm_nav.common.codes import LinkState, MotionState
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
@@ -107,7 +107,7 @@ def command_message(request: MotionRequest, now: float, stamp: Time) -> MotionCo
     message = MotionCommand(instruction=request.instruction)
     message.header.stamp = stamp
     message.kind = request.kind.value
-    message.source = SOURCES[request.source]
+    message.source = request.source.value
     message.distance_m, message.angle_rad = request.motion.distance_m, request.motion.angle_rad
     message.deadline = duration_of(request.deadline_s)
     message.text, message.unverified = request.text, request.unverified
@@ -192,7 +192,7 @@ def metrics_message(
         setattr(message, name, getattr(answer, name))
     for name in _OF_ROUNDS:
         setattr(message, name, [getattr(one, name) for one in answer.rounds])
-    message.source, message.verification = SOURCES[report.source], report.verification.value
+    message.source, message.verification = report.source.value, report.verification.value
     message.error_code = report.code.value
     message.joules = NO_SENSOR if answer.joules is None else answer.joules
     message.tokens, message.rounds = len(answer.token_ids), len(answer.rounds)

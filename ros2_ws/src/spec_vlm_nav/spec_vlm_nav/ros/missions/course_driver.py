@@ -25,7 +25,7 @@ from collections.abc import Callable
 import time
 
 from rclpy.node import Node
-from spec_vlm_nav.common.codes import ErrorCode, LinkState, SOURCES
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.missions.driving import Driver, DrivingCourse
@@ -126,7 +126,7 @@ class CourseDriver:
     def _command(self, kind: int, words: str) -> MotionCommand:
         command = MotionCommand(instruction=1, kind=kind, text=words)
         command.header.stamp = self._node.get_clock().now().to_msg()
-        command.source = SOURCES["SUPERVISOR"]
+        command.source = ActionSource.SUPERVISOR.value
         return command
 
     def _publish(self, command: MotionCommand) -> None:
