@@ -18,7 +18,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 from std_msgs.msg import String
 
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ActionSource, ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status

@@ -25,8 +25,7 @@ from collections.abc import Mapping
 import math
 
 from launch.actions import ExecuteProcess
-from spec_vlm_nav.parameters.launch_arguments import amount
-from spec_vlm_nav.ros.launching import description_of
+from spec_vlm_nav.ros.launching import amount, description_of
 
 ARGUMENTS = {
     "namespace": ("", "Namespace of the nodes to record."),

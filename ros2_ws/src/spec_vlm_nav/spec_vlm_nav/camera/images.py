@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Camera pictures as bytes: validation, JPEG encoding, resizing and comparison.
+Camera frames, and their pictures as bytes: validation, JPEG encoding, resizing and comparison.
 
 A picture that cannot be decoded completely raises FrameError with one line; broken frames are never
 repaired. Compressed pictures pass unchanged unless a size is requested.
@@ -57,6 +57,20 @@ class RawImage:
     height: int
     step: int
     data: bytes
+
+
+@dataclass(frozen=True)
+class Frame:
+    """
+    A camera message.
+
+    It holds the picture, its header stamp (seconds, nanoseconds), and its receive time (steady
+    clock, s).
+    """
+
+    picture: bytes | RawImage
+    stamp: tuple[int, int]
+    received: float
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.errors import InstructionError
-from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.common.status import GOING_ON, Status
 from spec_vlm_nav.deciding.handlers.clocks import SHORTEST_STALL_S
-from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.handlers.operator import InstructionRefusal
 from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
 from spec_vlm_nav.deciding.parts.instruction import Instruction

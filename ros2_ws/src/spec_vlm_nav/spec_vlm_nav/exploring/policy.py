@@ -25,7 +25,7 @@ from spec_vlm_nav.common.codes import ActionSource
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.exploring.frontier_search import frontier_search, FrontierState
 from spec_vlm_nav.exploring.moves import Move, Observation
-from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, NONE, POLICIES
+from spec_vlm_nav.language.prompting import FRONTIER_SEARCH, NONE, POLICIES
 
 Memory = FrontierState
 """Memory of a policy; immutable, so that a rolled-back decision leaves no trace."""

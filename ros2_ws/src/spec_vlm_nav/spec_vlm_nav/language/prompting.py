@@ -17,7 +17,7 @@ Builds the prompt of a decision from an instruction, past actions and camera fra
 
 A prompt SPEC defines the wording (order, last actions, history frames), so that a model is prompted
 as it was trained. It is stored as `nav_prompt.json` in the model's folder. Text from outside never
-becomes a special token.
+becomes a special token. A spec also names the exploration policy whose language the model speaks.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ import string
 from typing import Any, TYPE_CHECKING
 
 from spec_vlm_nav.camera.images import PictureOptions
-from spec_vlm_nav.common.errors import InstructionError, PromptError
+from spec_vlm_nav.common.errors import InstructionError, ParameterError, PromptError
 from spec_vlm_nav.language.actions import Action, ACTION_SENTENCES
-from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, POLICIES
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
@@ -42,6 +41,26 @@ FRAME = "<|vision_start|><|image_pad|><|vision_end|>"
 IMAGE_PAD = "<|image_pad|>"
 MAX_INSTRUCTION_CHARS = 500
 _FIELDS = {"instruction", "last_actions", "history", "frame"}
+FRONTIER_SEARCH, NONE = "frontier_search", "none"
+POLICIES = (FRONTIER_SEARCH, NONE)
+AUTO = "auto"  # the policy that the model's prompt spec declares
+
+
+def fitting_policy(wanted: str, spoken: str, model: str) -> str:
+    """
+    Return the policy to use.
+
+    wanted: the parameter `exploration`. spoken: the policy that the model's prompt specification
+    declares. Raises ParameterError for a policy that does not fit the model.
+    """
+    if wanted == AUTO:
+        return spoken
+    if wanted == NONE or spoken != NONE:
+        return wanted
+    raise ParameterError(
+        f"parameter exploration = '{wanted}' refused: {model} does not use the language of this "
+        "policy (its nav_prompt.json does not declare it); use none, or auto"
+    )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.language.actions import Action

@@ -12,22 +12,26 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What several nodes need of rclpy: QoS profiles, steady timers, and optional message types."""
+"""What several nodes need of rclpy: QoS profiles, steady timers, diagnostics, optional message types."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import importlib
 import time
 from typing import Any
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.timer import Timer
+from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.parameters import Value
+
+DIAGNOSTICS_S = 1.0
 
 
 def qos(reliability: Value, depth: int, latched: bool = False) -> QoSProfile:
@@ -78,3 +82,32 @@ class TextThrottle:
             self._said.clear()
         self._said[text] = now
         self._say(text)
+
+
+def _value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def diagnostic_array(node: Node, rows: Sequence[DiagnosticRow]) -> DiagnosticArray:
+    """Return the message; each row's name is prefixed with the node's full name."""
+    message = DiagnosticArray()
+    message.header.stamp = node.get_clock().now().to_msg()
+    for row in rows:
+        status = DiagnosticStatus(level=bytes([row.level.value]), message=row.message)
+        status.name = f"{node.get_fully_qualified_name()[1:]}: {row.name}"
+        status.hardware_id = node.get_namespace()
+        status.values = [KeyValue(key=key, value=_value(value)) for key, value in row.values.items()]
+        message.status.append(status)
+    return message
+
+
+class Diagnostics:
+    """Calls `rows` once a second, by a steady clock, and publishes the result on a global topic."""
+
+    def __init__(self, node: Node, rows: Callable[[], Sequence[DiagnosticRow]]) -> None:
+        self._node, self._rows = node, rows
+        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        steady_timer(node, DIAGNOSTICS_S, self._publish)
+
+    def _publish(self) -> None:
+        self._publisher.publish(diagnostic_array(self._node, self._rows()))

@@ -26,14 +26,13 @@ from spec_vlm_nav.camera.images import pixels
 from spec_vlm_nav.common.codes import ActionSource, ErrorCode, Verification
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
-from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress
+from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress, OpenDecision
 from spec_vlm_nav.deciding.parts.interfaces import (
     Feedback,
     MotionRequest,
     NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.rollback import OpenDecision
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.exploring.floor_reading import FloorPicture
 from spec_vlm_nav.exploring.moves import Move, Observation

@@ -16,8 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.images import same_scene
+from spec_vlm_nav.camera.images import Frame, same_scene
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.decisions import advance

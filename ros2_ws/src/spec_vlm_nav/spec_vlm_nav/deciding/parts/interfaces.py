@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import enum
 from typing import Protocol
 
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ActionSource, ErrorCode, Verification
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.common.parameters import fixed

@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState
-from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision
+from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision, Unverified
 from spec_vlm_nav.deciding.parts.current_motion import CurrentMotion
 from spec_vlm_nav.deciding.parts.failures import Failures
 from spec_vlm_nav.deciding.parts.instruction import CurrentInstruction
@@ -38,7 +38,6 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.rollback import Unverified
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind

@@ -35,7 +35,7 @@ from spec_vlm_nav.console.live import LIVE, live_rows
 from spec_vlm_nav.console.robots import Answer
 from spec_vlm_nav.motion.presence import OPERATOR
 from spec_vlm_nav.ros.basics import RELIABLE
-from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
+from spec_vlm_nav.ros.polled import ThrottledExecutor
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission

@@ -46,8 +46,7 @@ from spec_vlm_nav.ros.console.robot_subscriptions import (
     small_picture,
 )
 from spec_vlm_nav.ros.convert.messages import command_of, frame_of, pose_of, status_of
-from spec_vlm_nav.ros.polled import PolledTopic
-from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
+from spec_vlm_nav.ros.polled import PolledTopic, ThrottledExecutor
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,
     MotionCommand,

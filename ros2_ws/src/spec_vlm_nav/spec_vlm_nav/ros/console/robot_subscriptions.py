@@ -33,8 +33,7 @@ from sensor_msgs.msg import Image, LaserScan
 from spec_vlm_nav.camera.images import decode, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.ros.basics import RELIABLE
-from spec_vlm_nav.ros.polled import PolledTopic
-from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
+from spec_vlm_nav.ros.polled import PolledTopic, ThrottledExecutor
 from spec_vlm_nav_interfaces.msg import RobotState
 from std_msgs.msg import String
 

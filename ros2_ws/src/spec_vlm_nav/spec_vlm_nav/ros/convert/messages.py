@@ -21,8 +21,7 @@ import math
 from builtin_interfaces.msg import Duration, Time
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.images import RawImage
+from spec_vlm_nav.camera.images import Frame, RawImage
 from spec_vlm_nav.common.codes import LinkState, MotionState
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.geometry import Motion, Pose

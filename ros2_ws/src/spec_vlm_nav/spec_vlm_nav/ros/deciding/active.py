@@ -31,9 +31,8 @@ from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.common.status import UNDER_WAY
+from spec_vlm_nav.common.status import GOING_ON, UNDER_WAY
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
-from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.navigator import LOADING, Navigator
 from spec_vlm_nav.deciding.parts.interfaces import (
     DecisionReport,

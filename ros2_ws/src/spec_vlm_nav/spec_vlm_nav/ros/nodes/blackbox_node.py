@@ -36,14 +36,13 @@ from spec_vlm_nav.blackbox.box import BlackBox, MB
 from spec_vlm_nav.blackbox.definitions import definition_of, installed_definition
 from spec_vlm_nav.blackbox.folder import default_folder, Folder
 from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbox
-from spec_vlm_nav.blackbox.pictures import PictureEncoder
 from spec_vlm_nav.blackbox.triggers import Trigger
-from spec_vlm_nav.blackbox.writer import FileThread, Written
+from spec_vlm_nav.blackbox.writer import FileThread, PictureEncoder, Written
 from spec_vlm_nav.camera.images import from_raw, RawImage, to_jpeg
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import BlackboxError
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.ros.basics import steady_timer, TextThrottle
+from spec_vlm_nav.ros.basics import Diagnostics, steady_timer, TextThrottle
 from spec_vlm_nav.ros.blackbox.facts import NodeParameters, versions
 from spec_vlm_nav.ros.blackbox.topics import (
     heard_topics,
@@ -53,7 +52,6 @@ from spec_vlm_nav.ros.blackbox.topics import (
 )
 from spec_vlm_nav.ros.convert.messages import status_of
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionStatus
 from std_msgs.msg import Bool, String

@@ -37,9 +37,8 @@ from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.camera.video_url import parse_interface, parse_url, UrlReader
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
-from spec_vlm_nav.ros.basics import qos, TextThrottle, unitree_types
+from spec_vlm_nav.ros.basics import Diagnostics, qos, TextThrottle, unitree_types
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.run import leave, run
 from std_msgs.msg import Header
 

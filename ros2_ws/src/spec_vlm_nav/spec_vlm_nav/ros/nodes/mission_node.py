@@ -43,14 +43,12 @@ from spec_vlm_nav.missions.plan import MissionStep
 from spec_vlm_nav.missions.reading import read
 from spec_vlm_nav.missions.record import load, MissionPhase, MissionRecord, save
 from spec_vlm_nav.missions.results import results_json
-from spec_vlm_nav.missions.run import Mission
-from spec_vlm_nav.missions.stops import StopLatch
+from spec_vlm_nav.missions.run import Mission, StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
-from spec_vlm_nav.ros.basics import qos, RELIABLE, steady_timer
+from spec_vlm_nav.ros.basics import Diagnostics, qos, RELIABLE, steady_timer
 from spec_vlm_nav.ros.convert.messages import pose_of, status_of
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.missions.course_driver import CourseDriver
 from spec_vlm_nav.ros.missions.instructing import Instructor

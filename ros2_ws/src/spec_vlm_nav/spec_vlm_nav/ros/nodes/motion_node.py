@@ -51,7 +51,7 @@ from spec_vlm_nav.motion.parameters import (
     safety_config,
 )
 from spec_vlm_nav.ros.backends.outputs import make_backend
-from spec_vlm_nav.ros.basics import qos, steady_timer
+from spec_vlm_nav.ros.basics import Diagnostics, qos, steady_timer
 from spec_vlm_nav.ros.convert.messages import (
     command_of,
     reading_of,
@@ -59,7 +59,6 @@ from spec_vlm_nav.ros.convert.messages import (
     supervision_of,
 )
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening
 from spec_vlm_nav.ros.moving.collision_sensor import CollisionSensor
 from spec_vlm_nav.ros.moving.operator_topics import Operator

@@ -34,19 +34,18 @@ from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.deciding.parameters import decoder_settings, navigator_config, VLM_NAV
-from spec_vlm_nav.language.exploration import fitting_policy
+from spec_vlm_nav.language.prompting import fitting_policy
 from spec_vlm_nav.model.asking import spec_of
 from spec_vlm_nav.model.decider import Decider, DecoderSettings
 from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.folders import check_folder, find_model
 from spec_vlm_nav.motion.command import OPERATOR_STOP
-from spec_vlm_nav.ros.basics import steady_timer
+from spec_vlm_nav.ros.basics import Diagnostics, steady_timer
 from spec_vlm_nav.ros.deciding.action_server import NavigateServer
 from spec_vlm_nav.ros.deciding.active import ActiveNavigator
 from spec_vlm_nav.ros.deciding.publishers import Publishers
 from spec_vlm_nav.ros.deciding.reloading import DraftReloading
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe, subscribe_stamped
