@@ -41,7 +41,6 @@ MADE = {
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
     ("subscriptions.py", "topic"): [],  # of subscribe
     ("publishers.py", "topic"): [],  # of publisher
-    ("robot_subscriptions.py", "image"): ["image"],
     ("robot.py", "image"): ["image"],
     ("robot.py", "topic"): [],  # of on_topic
     ("robot.py", "odom"): ["odom"],
@@ -94,7 +93,7 @@ def files_of(node):
     waiting, known = [NODES / f"{node}.py"], []
     while waiting:
         path = waiting.pop()
-        if path.name in ("diagnostics.py", "__init__.py") or path in known:
+        if path.name in ("basics.py", "__init__.py") or path in known:
             continue
         known.append(path)
         modules = re.findall(r"^from spec_vlm_nav\.ros\.([\w.]+) import", path.read_text(), re.MULTILINE)
