@@ -23,7 +23,7 @@ from spec_vlm_nav.common.codes import ActionSource, ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest
-from spec_vlm_nav.model.answers import ModelAnswer, TimelineSpan
+from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.convert.messages import (
     command_message,
@@ -37,7 +37,7 @@ from spec_vlm_nav.ros.convert.messages import (
 from spec_vlm_nav.ros.nodes import console_node
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav.ros.subscriptions import subscribe
-from specdec.edge.stats import RoundStats
+from specdec.edge.stats import RoundStats, Span
 
 STAMP = Time(sec=12, nanosec=500)
 
@@ -112,7 +112,7 @@ def test_the_measurements_hold_all_of_an_answer():
         (1, 2, 3),
         (9, 9),
         (RoundStats(4, 3, 17, 12, 1.5, 2.5, 0.5, 4),),
-        (TimelineSpan("cloud", "verify", 1.0, 2.0),),
+        (Span("cloud", "verify", 0.001, 0.002),),
         4000,
     )
     report = DecisionReport(

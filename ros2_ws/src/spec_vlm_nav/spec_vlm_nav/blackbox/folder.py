@@ -31,6 +31,7 @@ import re
 from typing import BinaryIO
 
 from spec_vlm_nav.common.errors import BlackboxError
+from spec_vlm_nav.common.kept_file import home
 
 PARTIAL = ".partial"
 NAME = re.compile(r"blackbox-\d{8}-\d{6}Z-\w+?(-\d+)?\.mcap(\.partial)?", re.ASCII)
@@ -41,8 +42,7 @@ _MAY_PASS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 def default_folder() -> Path:
     """Return the default folder, in ROS_HOME or ~/.ros."""
-    home = os.environ.get("ROS_HOME") or "~/.ros"
-    return Path(home).expanduser() / "spec_vlm_nav" / "blackbox"
+    return home() / "blackbox"
 
 
 def reason_of(path: Path) -> str:

@@ -62,15 +62,11 @@ class Leg:
     """
     The next motion of a search.
 
-    turn: radians, left positive; 0: walk `distance` metres straight ahead. x, y, yaw: pose of the
-    planned look, in the odometry frame.
+    turn: radians, left positive; 0: walk `distance` metres straight ahead.
     """
 
     turn: float
-    distance: float
-    x: float
-    y: float
-    yaw: float
+    distance: float = 0.0
 
 
 def next_leg(known: SearchMap, place: Pose) -> Leg:
@@ -89,12 +85,11 @@ def next_leg(known: SearchMap, place: Pose) -> Leg:
     seen = sum(np.roll(found, k, 1) for k in range(-wide, wide + 1))
     worth = np.where(steps < 0.5, 0.0, seen / (steps + LOOK))
     at, k = divmod(int(worth.argmax()), SECTORS)
-    yaw = float(HEADINGS[k])
     if at == 0:
-        turn = wrap(yaw - place.yaw)
+        turn = wrap(float(HEADINGS[k]) - place.yaw)
         turn = turn if abs(turn) >= LEAST_TURN else math.copysign(LEAST_TURN, turn)
-        return Leg(limited(turn), 0.0, place.x, place.y, yaw)
-    return _first_leg(known, place, costs, corner, cells[at - 1], yaw)
+        return Leg(limited(turn))
+    return _first_leg(known, place, costs, corner, cells[at - 1])
 
 
 def limited(angle: float) -> float:
@@ -179,15 +174,9 @@ def _turns(angle: NDArray[np.float64] | float) -> NDArray[np.float64]:
 
 
 def _first_leg(
-    known: SearchMap,
-    place: Pose,
-    costs: Grid,
-    corner: tuple[int, int],
-    goal: tuple[int, int],
-    yaw: float,
+    known: SearchMap, place: Pose, costs: Grid, corner: tuple[int, int], goal: tuple[int, int]
 ) -> Leg:
     """Return the first straight piece of the way to a cell."""
-    x, y = known.middle_of(*goal)
     heading = far = 0.0
     for cell in _way_back(costs, corner, goal):  # the farthest cell reachable in a straight line
         px, py = known.middle_of(*cell)
@@ -197,8 +186,8 @@ def _first_leg(
             break
     turn = wrap(_snapped(known, place, heading) - place.yaw)
     if abs(turn) >= LEAST_TURN:
-        return Leg(limited(turn), 0.0, x, y, yaw)
-    return Leg(0.0, min(max(far, SHORTEST), STRIDE), x, y, yaw)
+        return Leg(limited(turn))
+    return Leg(0.0, min(max(far, SHORTEST), STRIDE))
 
 
 def _way_back(costs: Grid, corner: tuple[int, int], goal: tuple[int, int]) -> list[tuple[int, int]]:

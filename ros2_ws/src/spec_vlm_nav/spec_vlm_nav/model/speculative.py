@@ -37,7 +37,6 @@ from spec_vlm_nav.model.answers import (
     DecisionJob,
     ModelAnswer,
     ModelQuestion,
-    TimelineSpan,
 )
 from spec_vlm_nav.model.asking import grammars_of, QuestionWriter, spec_of
 from spec_vlm_nav.model.course import course_of, known_so_far, origins_of, RoundHistory
@@ -45,6 +44,7 @@ from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, 
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.stats import Span
 from specdec.energy import find_sensors, Mark, Meter
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
@@ -384,7 +384,7 @@ class SpeculativeDecider:
             text=tell.text,
             token_ids=tuple(tell.ids),
             prompt_ids=tuple(question.prompt.ids),
-            timeline=(*known.timeline, TimelineSpan("edge", "draft alone", started_ms, ended_ms)),
+            timeline=(*known.timeline, Span("edge", "draft alone", started_ms / 1e3, ended_ms / 1e3)),
             ttft_ms=first_ms or ended_ms,
             total_ms=ended_ms,
             open=question,

@@ -23,7 +23,6 @@ persist.
 from __future__ import annotations
 
 from dataclasses import dataclass
-import os
 from pathlib import Path
 import threading
 import time
@@ -65,12 +64,6 @@ class Latches:
         stop = self.latched_by if self.latched is not None else ""
         pressed = f"e-stop ({self.estopped_by})" if self.estopped_by else ""
         return pressed or lost or stop
-
-
-def default_file(namespace: str, name: str) -> Path:
-    """Return the default path of a node's latches: in ROS_HOME, else in ~/.ros."""
-    home = os.environ.get("ROS_HOME") or "~/.ros"
-    return Path(home).expanduser() / "spec_vlm_nav" / namespace.strip("/") / f"{name}.json"
 
 
 def load(file: Path) -> Latches | None:

@@ -199,6 +199,6 @@ def metrics_message(
     message.token_texts, message.token_origins = list(answer.pieces), list(answer.origins)
     message.span_lane = [s.lane for s in answer.timeline]
     message.span_name = [s.name for s in answer.timeline]
-    message.span_start_ms = [s.start_ms for s in answer.timeline]
-    message.span_end_ms = [s.end_ms for s in answer.timeline]
+    message.span_start_ms = [s.start_s * 1e3 for s in answer.timeline]
+    message.span_end_ms = [s.end_s * 1e3 for s in answer.timeline]
     return message

@@ -23,8 +23,7 @@ from rclpy.action import CancelResponse, GoalResponse
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import MissionError
-from spec_vlm_nav.missions.record import MissionPhase, MissionRecord
-from spec_vlm_nav.missions.results import results, results_json
+from spec_vlm_nav.missions.record import MissionPhase, MissionRecord, results, results_json
 from spec_vlm_nav.ros.convert.messages import duration_of
 from spec_vlm_nav.ros.deferring import DeferringServer
 from spec_vlm_nav_interfaces.action import RunMission

@@ -30,19 +30,18 @@ from typing import NoReturn
 
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
-from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.common.kept_file import home
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.driving import DrivingCourse
 from spec_vlm_nav.missions.parameters import MISSION
 from spec_vlm_nav.missions.plan import MissionStep
 from spec_vlm_nav.missions.reading import read
-from spec_vlm_nav.missions.record import load, MissionPhase, MissionRecord, save
-from spec_vlm_nav.missions.results import results_json
+from spec_vlm_nav.missions.record import load, MissionPhase, MissionRecord, results_json, save
 from spec_vlm_nav.missions.run import Mission, StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
@@ -73,7 +72,7 @@ class MissionNode:
         guard = LimitLoosening(node, MISSION, self._values, StandstillWatch(node).why_not).check
         follow_changes(node, MISSION, self._values, lambda _: None, guard=guard)
         given = str(self._values["state_file"])
-        self._file = Path(given).expanduser() if given else _default_file(node)
+        self._file = Path(given).expanduser() if given else home(node.get_namespace()) / "mission.json"
         self._mission: Mission | None = None
         self._pose: tuple[float, Pose] | None = None
         self._motion_at = -1e9  # when motion_node was last heard
@@ -285,10 +284,6 @@ class MissionNode:
         self._hold(False)
         if self._record is not None:
             self._save(self._record)
-
-
-def _default_file(node: Node) -> Path:
-    return default_folder().parent / node.get_namespace().strip("/") / "mission.json"
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:

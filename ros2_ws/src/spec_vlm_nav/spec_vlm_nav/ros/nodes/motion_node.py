@@ -37,11 +37,12 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.kept_file import home
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.diagnostics import rows
-from spec_vlm_nav.motion.latches import default_file, LatchKeeper
+from spec_vlm_nav.motion.latches import LatchKeeper
 from spec_vlm_nav.motion.loop import MotionLoop, StatusReport
 from spec_vlm_nav.motion.parameters import (
     check_motion,
@@ -237,7 +238,7 @@ def _state_file(node: Node, given: str) -> Path:
     try:
         if given:
             return Path(given).expanduser().absolute()
-        return default_file(node.get_namespace(), node.get_name())
+        return home(node.get_namespace()) / f"{node.get_name()}.json"
     except RuntimeError as error:  # no home
         raise ParameterError(f"state_file must be given here, got {given!r}: {error}") from error
 
