@@ -25,7 +25,7 @@ from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest
 from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.ros.convert.messages import (
+from spec_vlm_nav.ros.messages import (
     command_message,
     command_of,
     frame_of,

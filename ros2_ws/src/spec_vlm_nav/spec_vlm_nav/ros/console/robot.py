@@ -44,7 +44,7 @@ from spec_vlm_nav.console.board import Board, Trail
 from spec_vlm_nav.console.decisions import AnswerView, decided_by, decision_record
 from spec_vlm_nav.ros.basics import qos, RELIABLE
 from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
-from spec_vlm_nav.ros.convert.messages import command_of, frame_of, pose_of, status_of
+from spec_vlm_nav.ros.messages import command_of, frame_of, pose_of, status_of
 from spec_vlm_nav.ros.polled import PolledTopic, ThrottledExecutor
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,

@@ -48,8 +48,8 @@ from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.worker import DecisionWorker, Event
 from spec_vlm_nav.motion.command import CommandKind, OPERATOR_STOP
 from spec_vlm_nav.ros.basics import qos, RELIABLE, steady_timer
-from spec_vlm_nav.ros.convert.messages import frame_of, status_of
 from spec_vlm_nav.ros.deciding.publishers import Publishers
+from spec_vlm_nav.ros.messages import frame_of, status_of
 from spec_vlm_nav_interfaces.msg import MotionStatus
 
 TICK_S = 0.05

@@ -30,7 +30,7 @@ from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.missions.driving import Driver, DrivingCourse
 from spec_vlm_nav.ros.basics import RELIABLE, steady_timer
-from spec_vlm_nav.ros.convert.messages import duration_of
+from spec_vlm_nav.ros.messages import duration_of
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 

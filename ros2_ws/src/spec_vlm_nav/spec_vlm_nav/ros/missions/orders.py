@@ -24,8 +24,8 @@ from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.missions.record import MissionPhase, MissionRecord, results, results_json
-from spec_vlm_nav.ros.convert.messages import duration_of
 from spec_vlm_nav.ros.deferring import DeferringServer
+from spec_vlm_nav.ros.messages import duration_of
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.srv import ChangeMission
 

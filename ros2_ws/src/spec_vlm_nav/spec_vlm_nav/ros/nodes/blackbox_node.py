@@ -50,8 +50,8 @@ from spec_vlm_nav.ros.blackbox.topics import (
     subscribe_raw,
     type_name,
 )
-from spec_vlm_nav.ros.convert.messages import status_of
 from spec_vlm_nav.ros.declare import declare, follow_changes
+from spec_vlm_nav.ros.messages import status_of
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionStatus
 from std_msgs.msg import Bool, String

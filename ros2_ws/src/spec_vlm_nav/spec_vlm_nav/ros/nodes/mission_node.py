@@ -46,9 +46,9 @@ from spec_vlm_nav.missions.run import Mission, StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
 from spec_vlm_nav.ros.basics import Diagnostics, qos, RELIABLE, steady_timer
-from spec_vlm_nav.ros.convert.messages import pose_of, status_of
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
+from spec_vlm_nav.ros.messages import pose_of, status_of
 from spec_vlm_nav.ros.missions.course_driver import CourseDriver
 from spec_vlm_nav.ros.missions.instructing import Instructor
 from spec_vlm_nav.ros.missions.orders import MissionServer
