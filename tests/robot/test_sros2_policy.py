@@ -60,7 +60,7 @@ MADE = {
 }
 ACTIONS = {"action_server.py": {("execute", "navigate_instruction")}}
 ACTIONS["instructing.py"] = {("call", "navigate_instruction")}
-ACTIONS["orders.py"] = {("execute", "run_mission")}
+ACTIONS["mission_node.py"] = {("execute", "run_mission")}
 ACTIONS["command_publisher.py"] = {("call", "run_mission")}
 ACTIONS["nav2_actions.py"] = {("call", "drive_on_heading"), ("call", "spin")}
 PARAMETERS = "describe_parameters get_parameter_types get_parameters list_parameters set_parameters"

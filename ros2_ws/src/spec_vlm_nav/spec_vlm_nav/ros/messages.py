@@ -48,8 +48,12 @@ def frame_of(message: CompressedImage | Image, received: float) -> Frame:
     stamp = (message.header.stamp.sec, message.header.stamp.nanosec)
     if isinstance(message, CompressedImage):
         return Frame(bytes(message.data), stamp, received)
-    raw = RawImage(message.encoding, message.width, message.height, message.step, bytes(message.data))
-    return Frame(raw, stamp, received)
+    return Frame(raw_of(message), stamp, received)
+
+
+def raw_of(message: Image) -> RawImage:
+    """Return an uncompressed picture as a record."""
+    return RawImage(message.encoding, message.width, message.height, message.step, bytes(message.data))
 
 
 def pose_of(message: Odometry) -> Pose:

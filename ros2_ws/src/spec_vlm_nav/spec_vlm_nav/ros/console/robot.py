@@ -44,7 +44,7 @@ from spec_vlm_nav.console.board import Board, Trail
 from spec_vlm_nav.console.decisions import AnswerView, decided_by, decision_record
 from spec_vlm_nav.ros.basics import qos, RELIABLE
 from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
-from spec_vlm_nav.ros.messages import command_of, frame_of, pose_of, status_of
+from spec_vlm_nav.ros.messages import command_of, pose_of, raw_of, status_of
 from spec_vlm_nav.ros.polled import PolledTopic, ThrottledExecutor
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,
@@ -222,7 +222,7 @@ class RosRobot(CommandPublisher):
     def _on_raw_image(self, message: Image) -> None:
         now = time.monotonic()
         try:
-            data = to_jpeg(from_raw(frame_of(message, now).picture), 80)  # type: ignore[arg-type]
+            data = to_jpeg(from_raw(raw_of(message)), 80)
         except FrameError:
             return
         with self._lock:

@@ -38,7 +38,7 @@ from spec_vlm_nav.blackbox.folder import default_folder, Folder
 from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbox
 from spec_vlm_nav.blackbox.triggers import Trigger
 from spec_vlm_nav.blackbox.writer import FileThread, PictureEncoder, Written
-from spec_vlm_nav.camera.images import from_raw, RawImage, to_jpeg
+from spec_vlm_nav.camera.images import from_raw, to_jpeg
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import BlackboxError
 from spec_vlm_nav.common.parameters import Value
@@ -51,7 +51,7 @@ from spec_vlm_nav.ros.blackbox.topics import (
     type_name,
 )
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.messages import status_of
+from spec_vlm_nav.ros.messages import raw_of, status_of
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionStatus
 from std_msgs.msg import Bool, String
@@ -137,8 +137,7 @@ class BlackboxNode:
     def _make_encoder(self, topic: str) -> PictureEncoder:
         def encode(data: bytes) -> bytes:
             message: Image = deserialize_message(data, Image)
-            raw = RawImage(message.encoding, message.width, message.height, message.step, bytes(message.data))
-            jpeg = to_jpeg(from_raw(raw), int(self._values["jpeg_quality"]))
+            jpeg = to_jpeg(from_raw(raw_of(message)), int(self._values["jpeg_quality"]))
             compressed = CompressedImage(header=message.header, format="jpeg")
             compressed.data = array.array("B", jpeg)
             return bytes(serialize_message(compressed))
