@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What several nodes need of rclpy: QoS profiles, steady timers, diagnostics, optional message types."""
+"""What several nodes need of rclpy: QoS, steady timers, diagnostics, actions, optional message types."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import time
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.action import ActionServer
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
@@ -111,3 +112,36 @@ class Diagnostics:
 
     def _publish(self) -> None:
         self._publisher.publish(diagnostic_array(self._node, self._rows()))
+
+
+class DeferringServer(ActionServer):
+    """
+    An action server that needs no thread per goal.
+
+    In rclpy, an execute callback returns the result. That needs one thread per goal, or a coroutine,
+    which older releases poll in a busy loop.
+    """
+
+    def __init__(
+        self, node: Node, kind: type, name: str, begin: Callable[[Any], None], **callbacks: Any
+    ) -> None:
+        self._begin = begin
+        super().__init__(node, kind, name, execute_callback=begin, **callbacks)
+
+    def notify_execute(self, goal_handle: Any, execute_callback: Any) -> None:
+        """Begin the goal; rclpy calls this when it is to be executed."""
+        self._begin(goal_handle)
+
+    def finish(self, goal_handle: Any, result: Any) -> None:
+        """End a goal with its result; an `error_code` of 0 means success."""
+
+        def end(handle: Any) -> Any:
+            if handle.is_cancel_requested:
+                handle.canceled()
+            elif result.error_code == 0:
+                handle.succeed()
+            else:
+                handle.abort()
+            return result
+
+        super().notify_execute(goal_handle, end)

@@ -278,11 +278,7 @@ class RosRobot(CommandPublisher):
         self._mark("begin", message.data)
 
     def _on_outcome(self, message: String) -> None:
-        try:
-            said = json.loads(message.data)
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(said, dict):
+        if not (said := _object(message)):
             return
         code, why = str(said.get("code", "")), str(said.get("message", ""))
         with self._lock:
@@ -302,11 +298,8 @@ class RosRobot(CommandPublisher):
         self._wake(self.name, "map")
 
     def _on_mission(self, message: String) -> None:
-        try:
-            said = json.loads(message.data)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(said, dict) and isinstance(said.get("steps"), list):
+        said = _object(message)
+        if isinstance(said.get("steps"), list):
             with self._lock:
                 self._mission = said
             self._wake(self.name, "status")
@@ -399,6 +392,15 @@ class RosRobot(CommandPublisher):
             self._trail, self._instruction = Trail(0.05, 4000), ""
             self._places.clear()
             self._obstacles.clear()
+
+
+def _object(message: String) -> dict[str, Any]:
+    """Return the JSON object in a message; {} if there is none."""
+    try:
+        said = json.loads(message.data)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _age(at: float) -> float:

@@ -46,9 +46,8 @@ from spec_vlm_nav.missions.record import load, MissionPhase, MissionRecord, resu
 from spec_vlm_nav.missions.run import Mission, StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
-from spec_vlm_nav.ros.basics import Diagnostics, qos, RELIABLE, steady_timer
+from spec_vlm_nav.ros.basics import DeferringServer, Diagnostics, qos, RELIABLE, steady_timer
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.deferring import DeferringServer
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.messages import duration_of, pose_of, status_of
 from spec_vlm_nav.ros.missions.course_driver import CourseDriver
