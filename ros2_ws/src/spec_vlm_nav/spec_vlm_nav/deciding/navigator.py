@@ -33,7 +33,6 @@ from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.common.status import GOING_ON, Status
 from spec_vlm_nav.deciding.handlers.clocks import SHORTEST_STALL_S
 from spec_vlm_nav.deciding.handlers.operator import InstructionRefusal
-from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
 from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, NavigatorOutputs
 from spec_vlm_nav.deciding.parts.situation import Situation
@@ -67,9 +66,8 @@ class Navigator(Situation):
         outputs: NavigatorOutputs,
         config: NavigatorConfig | None = None,
         policy: ExplorationPolicy | None = None,
-        keep_frames: int = PAST_FRAMES,
     ) -> None:
-        super().__init__(outputs, config or NavigatorConfig(), policy or ExplorationPolicy(), keep_frames)
+        super().__init__(outputs, config or NavigatorConfig(), policy or ExplorationPolicy())
         self._awake_at = -math.inf
 
     def _happens(self, event: NavigatorEvent, what: Any, now: float) -> None:

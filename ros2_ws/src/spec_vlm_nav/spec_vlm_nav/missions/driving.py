@@ -82,7 +82,7 @@ def index_back(path: Sequence[Point], metres: float) -> int:
     return 0
 
 
-def straightened(path: Sequence[Point], aside_m: float = ASIDE_M) -> list[Point]:
+def straightened(path: Sequence[Point]) -> list[Point]:
     """Return the corners of a path (Douglas-Peucker), including its ends."""
     kept, waiting = {0, len(path) - 1}, [(0, len(path) - 1)]
     while waiting:
@@ -91,7 +91,7 @@ def straightened(path: Sequence[Point], aside_m: float = ASIDE_M) -> list[Point]
             continue
         asides = [_aside(path[i], path[first], path[last]) for i in range(first + 1, last)]
         worst = max(range(len(asides)), key=asides.__getitem__)
-        if asides[worst] > aside_m:
+        if asides[worst] > ASIDE_M:
             middle = first + 1 + worst
             kept.add(middle)
             waiting += [(first, middle), (middle, last)]

@@ -32,7 +32,7 @@ from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.parameters import Value
 
-DIAGNOSTICS_S = 1.0
+DIAGNOSTICS_S, THROTTLED_S = 1.0, 10.0
 
 
 def qos(reliability: Value, depth: int, latched: bool = False) -> QoSProfile:
@@ -68,16 +68,16 @@ def unitree_types(package: str, names: tuple[str, ...], user: str, instead: str 
 
 
 class TextThrottle:
-    """Passes each text on at most once in `every_s`."""
+    """Passes each text on at most once in THROTTLED_S."""
 
-    def __init__(self, say: Callable[[str], Any], every_s: float = 10.0) -> None:
-        self._say, self._every_s = say, every_s
+    def __init__(self, say: Callable[[str], Any]) -> None:
+        self._say = say
         self._said: dict[str, float] = {}
 
     def __call__(self, text: str) -> None:
         """Pass a text on unless it was passed on lately."""
         now, text = time.monotonic(), one_line(text)  # it may repeat foreign words
-        if now - self._said.get(text, -1e9) < self._every_s:
+        if now - self._said.get(text, -1e9) < THROTTLED_S:
             return
         if len(self._said) > 100:  # bounds memory: the texts may contain anything
             self._said.clear()

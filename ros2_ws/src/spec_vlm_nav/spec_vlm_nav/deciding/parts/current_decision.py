@@ -73,12 +73,12 @@ class CurrentDecision:
     retry_at: earliest time of the next decision, s.
     """
 
-    def __init__(self, keep_frames: int = PAST_FRAMES) -> None:
+    def __init__(self) -> None:
         self.under_way: DecisionInProgress | None = None
         self.look_after = 0.0
         self.retry_at = 0.0
         self._jobs = 0
-        self._frames: deque[bytes] = deque(maxlen=max(1, keep_frames))
+        self._frames: deque[bytes] = deque(maxlen=PAST_FRAMES)
         self._actions: deque[Action] = deque(maxlen=PAST_ACTIONS)
 
     @property

@@ -53,7 +53,6 @@ class Situation:
         outputs: NavigatorOutputs,
         config: NavigatorConfig,
         policy: ExplorationPolicy,
-        keep_frames: int,
     ) -> None:
         self.out = outputs
         self.config = config
@@ -62,7 +61,7 @@ class Situation:
         self.camera = CameraWatch()
         self.failures = Failures(outputs.log)
         self.instruction = CurrentInstruction()
-        self.decision = CurrentDecision(keep_frames)
+        self.decision = CurrentDecision()
         self.motion = CurrentMotion()
         self.unverified = Unverified()
         self.last_feedback = Feedback(NavigatorPhase.IDLE)

@@ -28,7 +28,7 @@ from typing import Protocol
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
-from spec_vlm_nav.motion.executor import Executor, ExecutorConfig, Settling
+from spec_vlm_nav.motion.executor import Executor, Settling
 
 ANSWER_S = 1.0  # time for the server to accept or reject a goal; after that it counts as gone
 
@@ -75,8 +75,8 @@ class Nav2Executor(Executor):
 
     sends_velocities = False
 
-    def __init__(self, goals: Goals, config: ExecutorConfig | None = None) -> None:
-        super().__init__(config)
+    def __init__(self, goals: Goals) -> None:
+        super().__init__()
         self._goals = goals
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
