@@ -86,10 +86,10 @@ class BlackboxNode:
             self._on_trigger,
         )
         self._folder = self._open_folder()
-        self._files = FileThread(self._folder, self._file_writer(heard, names), self._on_written)
+        self._written: deque[Written] = deque()  # results of the file thread
+        self._files = FileThread(self._folder, self._file_writer(heard, names), self._written.append)
         self._encoder = self._make_encoder(names["image"]) if raw else None
         self._parameters, self._versions = NodeParameters(node), versions()
-        self._written: deque[Written] = deque()
         self._failed, self._trouble = 0, ""
         self._asked_at = -ASK_S
         self._depth_at = -DEPTH_S
@@ -231,10 +231,6 @@ class BlackboxNode:
             if recording is not None:
                 self._files.submit(recording)
         self._tell()
-
-    def _on_written(self, written: Written) -> None:
-        """Queue the file thread's result."""
-        self._written.append(written)
 
     def _tell(self) -> None:
         while self._written:
