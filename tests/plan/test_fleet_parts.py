@@ -11,8 +11,8 @@ import pytest
 from specdec.row_ms import RowMs
 from specnav.bench.records.batch import BatchCurve, CurvePoint
 from specnav.plan.fleet import PRESETS, in_words, profile_of
-from specnav.plan.simulated.measures import batch_ci, figures_of
 from specnav.plan.simulated.pair import METHODS, accepted, way_of
+from specnav.plan.simulated.records import batch_ci, figures_of
 from specnav.plan.simulated.replica import (
     Counted,
     ReplicaPolicy,

@@ -9,8 +9,14 @@ import pytest
 
 from specnav.plan.simulated.page import overtakings, write_fleet
 from specnav.plan.simulated.records import FleetResults, MethodPlan, SweepPoint, load_fleet, save_fleet
-from specnav.plan.simulated.search import Planner, Promise, check_possible
-from specnav.plan.simulated.study import PlanQuestion, answer_methods, sweep_links
+from specnav.plan.simulated.search import (
+    Planner,
+    PlanQuestion,
+    Promise,
+    answer_methods,
+    check_possible,
+    sweep_links,
+)
 from specnav.results.errors import EvaluationError
 from tests.plan.fleets import few_decisions, fleet, single_server  # noqa: F401
 

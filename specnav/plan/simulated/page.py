@@ -15,7 +15,7 @@ from specnav.bench.studies.crossings import Crossing, crossings
 from specnav.bench.studies.figures import percent
 from specnav.bench.studies.plan import Table
 from specnav.plan.simulated.records import FleetResults, load_fleet
-from specnav.plan.simulated.study import order
+from specnav.plan.simulated.search import order
 from specnav.report.charts import ChartLine, LineChart, Mark, RowChart, RowSeries
 from specnav.report.page import REPORT_FILE, Figure, shown, when, words_of, write_page
 

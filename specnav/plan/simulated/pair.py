@@ -11,7 +11,7 @@ from specdec.drafting.length import pipeline_depth
 from specdec.errors import OptionsError
 from specdec.methods import Method, get_method
 from specdec.options import DecodingOptions
-from specdec.row_ms import RowMs
+from specnav.bench.data.latency import forward_ms
 from specnav.plan.simulated.times import SimulatedForwardTimes
 from specnav.results.errors import EvaluationError
 
@@ -60,7 +60,7 @@ class SimulatedPair:
 
     def draft_at(self, rows: int) -> float:
         """Milliseconds of a draft forward over `rows` rows."""
-        return self.draft_ms.for_rows(rows) if isinstance(self.draft_ms, RowMs) else self.draft_ms
+        return forward_ms(self.draft_ms, rows)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cloud_verifier.engine.policy import Policy
@@ -22,13 +24,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ReplicaPolicy:
-    """Limits of a verifier. rows, chunk: as in `specnav serve`, most rows per forward, and most prompt rows in it while
-    other sessions are open. kv_tokens: capacity of all sessions' KV caches, in tokens.
-    """
+class ReplicaPolicy(Policy):
+    """Limits of a verifier, as in `specnav serve`. kv_tokens: capacity of all sessions' KV caches, in tokens."""
 
-    rows: int = Policy.rows
-    chunk: int = Policy.chunk
     kv_tokens: float = float("inf")
 
 
@@ -143,7 +141,7 @@ class SimulatedReplica:
         self._target = target
         self._draft = draft
         self._policy = policy
-        self._scheduler = Scheduler(Policy(rows=policy.rows, chunk=policy.chunk))
+        self._scheduler = Scheduler(policy)
         self.counted = counted
         self.open = 0
         self._held = 0
@@ -253,19 +251,10 @@ class SimulatedDirectory:
 
     def choose(self, robot: int) -> tuple[SimulatedReplica, bool]:
         """(the verifier, whether it served this robot last time)."""
-        replicas, count = self.replicas, len(self.replicas)
-        self._turn = (self._turn + 1) % count  # ties go to a different verifier each time
-        least = self._turn
-        fewest = replicas[least].open
-        if fewest:
-            for step in range(1, count):
-                place = (self._turn + step) % count
-                if replicas[place].open < fewest:
-                    least, fewest = place, replicas[place].open
-                    if not fewest:
-                        break
-        found, last = replicas[least], self._last.get(robot)
-        if self.local and last is not None and last.open <= fewest + self.slack:
+        self._turn = (self._turn + 1) % len(self.replicas)  # ties go to a different verifier each time
+        in_turn = chain(self.replicas[self._turn :], self.replicas[: self._turn])
+        found, last = min(in_turn, key=attrgetter("open")), self._last.get(robot)
+        if self.local and last is not None and last.open <= found.open + self.slack:
             found = last
         self._last[robot] = found
         return found, found is last
