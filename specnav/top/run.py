@@ -13,8 +13,7 @@ from rich.live import Live
 
 from specdec.settings import check_settings, setting
 from specnav.errors import UsageError
-from specnav.top.figures import Interval
-from specnav.top.scrape import Address, Scrape, ScrapeFailed, fetch, parse
+from specnav.top.scrape import Address, Interval, Scrape, ScrapeFailed, fetch, parse
 from specnav.top.view import view_of
 
 METRICS = "127.0.0.1:9464"

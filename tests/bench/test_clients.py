@@ -8,13 +8,19 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from specdec.edge.stats import RoundStats
 from specnav.bench.records.clients import CLIENTS_FILE
-from specnav.bench.runner.client import ClientRecord, Round
+from specnav.bench.runner.client import ClientRecord
 from specnav.bench.runner.clients import numbers_of, run_capacity, summarise, table
 from specnav.bench.runner.watch import Between, LoadSample, between, metrics_of
 from specnav.errors import HarnessError, UsageError
+from specnav.top.scrape import MetricSample, Scrape
 
 SEEN = Between({"idle_share": 0.25}, 0.4, 0.3)
+
+
+def round_of(number: int) -> RoundStats:
+    return RoundStats(4, 1, 0, 0, 0.0, 50.0, 40.0, 2, queue_ms=10.0 * number, batch=number)
 
 
 def client(number: int, every_s: float, wrong: bool = False, error: str = "") -> ClientRecord:
@@ -23,7 +29,7 @@ def client(number: int, every_s: float, wrong: bool = False, error: str = "") ->
     return ClientRecord(
         number,
         chunks=[(at, 2) for at in times],
-        rounds=[Round(at, 40.0, 10.0 * number, number, 2, 4) for at in times],
+        rounds=[(at, round_of(number)) for at in times],
         answers=[(0, (1, 9) if wrong else (1, 2))],
         error=error,
     )
@@ -57,9 +63,15 @@ def test_numbers_that_are_none_are_one_line(words: str) -> None:
     assert numbers_of("1,8") == [1, 8]
 
 
+def scraped(at_s: float, *counts: float) -> Scrape:
+    """Forwards, sessions, rows and seconds."""
+    names = ("forwards_total", "forward_sessions_total", "forward_rows_total", "forward_seconds_total")
+    return Scrape(at_s, {name: [MetricSample({}, count)] for name, count in zip(names, counts, strict=True)})
+
+
 def test_two_looks_make_the_figures_of_the_time_between() -> None:
-    before = LoadSample(100.0, 10, 20, 50, 1.0, 300.0, 600.0, 5.0)
-    after = LoadSample(110.0, 110, 520, 2550, 9.0, 302.0, 620.0, 15.0)
+    before = LoadSample(scraped(100.0, 10, 20, 50, 1.0), 300.0, 600.0, 5.0)
+    after = LoadSample(scraped(110.0, 110, 520, 2550, 9.0), 302.0, 620.0, 15.0)
     seen = between(before, after)
     assert seen.server == {
         "forwards": 100, "forwards_per_s": 10.0, "sessions_a_forward": 5.0, "rows_a_forward": 25.0, "forward_ms": 80.0,

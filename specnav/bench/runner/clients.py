@@ -76,8 +76,6 @@ def measure_clients(
     from specdec.methods import get_method
 
     prompts, disturbance = asked.prompts, disturbance_of(asked.acceptance)
-
-    options = generation_options(config)
     most = ("--max-sessions", str(max(MOST_SESSIONS, 2 * clients)))
     flags = (*METRICS_FLAGS, *most, *server_flags)
     with surroundings(config, logs, get_method(method).cloud_drafts, flags, disturbance) as place:
@@ -85,8 +83,7 @@ def measure_clients(
         metrics = metrics_of(place.verifier.log)
         jobs = [
             BenchClientJob(
-                number, endpoint, method, config.draft_model, config.gguf, config.gamma, config.draft_ms,
-                tuple(prompts), number * 5 % len(prompts), options, str(disturbance or ""),
+                number, endpoint, method, config, tuple(prompts), number * 5 % len(prompts), str(disturbance or "")
             )
             for number in range(clients)
         ]
@@ -121,7 +118,7 @@ def summarise(
     """The row of a run. first, last: clock times from which all clients were active, and at which they were to end."""
     whole = last - first
     rates = sorted(sum(n for at, n in record.chunks if first <= at <= last) / whole for record in records)
-    rounds = [one for record in records for one in record.rounds if first <= one.at_s]
+    rounds = [one for record in records for at, one in record.rounds if first <= at]
     answers = [one for record in records for one in record.answers]
     others = [(index, ids) for index, ids in answers if ids != expected[index]]
     near = near_ties.count(others) if near_ties is not None else 0
