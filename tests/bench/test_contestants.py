@@ -12,7 +12,7 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.bench.data.names import check_names, comparable_with_ar, is_lossy
 from specnav.bench.data.questions import Question
-from specnav.bench.runner.contestants import EdgeContestant
+from specnav.bench.runner.edge import EdgeContestant
 from specnav.bench.runner.loop import prompt_of, run_questions, split_by_length
 from specnav.results.errors import EvaluationError
 

@@ -13,8 +13,8 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.bench.records.bench import load_bench
 from specnav.bench.runner.near_ties import NearTies, both_ways, noise_of
+from specnav.bench.runner.processes import load_target, may_round
 from specnav.bench.runner.run import methods_of, run_bench
-from specnav.bench.runner.target import load_target, may_round
 from specnav.bench.settings import BenchConfig
 from specnav.published.pairs import NO_EXITS, Pair
 from specnav.results.errors import EvaluationError

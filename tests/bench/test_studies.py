@@ -9,7 +9,7 @@ from specdec.methods import get_method
 from specnav.bench.data.points import load_point
 from specnav.bench.records.study import StudyResults, load_studies, load_study, save_study
 from specnav.bench.report.studies import REPORT_FILE, write_studies
-from specnav.bench.runner.jobs import START_S, answer_s, in_words
+from specnav.bench.runner.study import START_S, answer_s, in_words
 from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import STUDIES, study_named, study_names
 from specnav.bench.studies.crossings import crossings

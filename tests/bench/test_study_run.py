@@ -7,8 +7,7 @@ import pytest
 from specdec.row_ms import RowMs, read_ms
 from specnav.bench.records.bench import load_bench
 from specnav.bench.records.study import load_study
-from specnav.bench.runner.jobs import make_jobs
-from specnav.bench.runner.study import redraw, run_studies
+from specnav.bench.runner.study import make_jobs, redraw, run_studies
 from specnav.bench.studies import study_named
 from specnav.errors import UsageError
 from specnav.results.errors import EvaluationError

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import torch
 from rich.console import Console
 
 from cloud_verifier.engine.policy import Policy
@@ -20,7 +21,6 @@ from specnav.bench.runner.clients import numbers_of
 from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import CONTEXT, clock_of, measure_curve
 from specnav.bench.runner.prompts import measure_prompt
-from specnav.bench.runner.run import torch_threads
 from specnav.bench.runner.study import keep_study, show, study_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies.batch import ROWS, SESSIONS
@@ -109,7 +109,7 @@ def _measure(
         schema=SCHEMA,
         model=Path(target.path).name,
         device=str(target.device),
-        threads=torch_threads(),
+        threads=torch.get_num_threads(),
         context=CONTEXT,
         points=points,
         prompts=prompts,

@@ -26,8 +26,8 @@ PATIENCE_S = 60.0
 class BenchClientJob:
     """The work of one client.
 
-    endpoint: where it connects. prompts: asked in turn, starting at index `first`. disturbed: the draft's disturbance as
-    text, where acceptance is emulated.
+    endpoint: where it connects. prompts: asked in turn, starting at index `first`. disturbed: the draft's disturbance
+    as text, where acceptance is emulated.
     """
 
     number: int

@@ -32,9 +32,8 @@ from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
 from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
 from specnav.bench.runner.client import PATIENCE_S, BenchClientJob, ClientRecord, run_client
 from specnav.bench.runner.near_ties import NearTies
-from specnav.bench.runner.processes import surroundings
+from specnav.bench.runner.processes import load_target, may_round, surroundings
 from specnav.bench.runner.run import methods_of, settings_of
-from specnav.bench.runner.target import load_target, may_round
 from specnav.bench.runner.view import BenchView
 from specnav.bench.runner.watch import METRICS_FLAGS, Between, between, look, metrics_of
 from specnav.bench.settings import BenchConfig, generation_options, make_config

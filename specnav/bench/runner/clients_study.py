@@ -36,9 +36,8 @@ from specnav.bench.runner.clients import (
     settling_s,
 )
 from specnav.bench.runner.ending import noting_the_end
-from specnav.bench.runner.jobs import check_flags, in_words, scaled
 from specnav.bench.runner.run import LOGS, differing, new_folder, settings_of
-from specnav.bench.runner.study import keep_study, show, study_folder
+from specnav.bench.runner.study import check_flags, in_words, keep_study, scaled, show, study_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
 from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches

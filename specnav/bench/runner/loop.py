@@ -21,7 +21,7 @@ from specdec.options import MAX_SEED, GenerationOptions
 from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import AnswerRecord, Skipped
 from specnav.bench.records.journal import BenchJournal
-from specnav.bench.runner.contestants import Contestant
+from specnav.bench.runner.edge import Contestant
 
 WARM_UP_TOKENS = 8
 
