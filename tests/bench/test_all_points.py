@@ -8,8 +8,7 @@ import pytest
 from specdec.errors import OptionsError
 from specdec.methods import METHODS
 from specnav.bench.data.points import POINTS
-from specnav.bench.records.bench import load_bench
-from specnav.bench.records.journal import BenchJournal
+from specnav.bench.records.bench import BenchJournal, load_bench
 from specnav.bench.report.points import INDEX_FILE, MARKDOWN_FILE, write_points
 from specnav.bench.runner.points import point_names, run_points
 from specnav.bench.runner.run import methods_of

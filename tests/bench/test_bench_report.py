@@ -7,8 +7,7 @@ import os
 import msgspec
 import pytest
 
-from specnav.bench.records.bench import load_bench
-from specnav.bench.records.journal import BenchJournal, load_answers
+from specnav.bench.records.bench import BenchJournal, load_answers, load_bench
 from specnav.bench.report.bench import build_bench_page, tokens_until, write_bench_report
 from specnav.results.errors import EvaluationError
 from tests.bench.made_up import made_up_results, sd_answer

@@ -14,8 +14,7 @@ from specnav.bench.data.acceptance import read_acceptance
 from specnav.bench.data.names import same_at, unlike_methods
 from specnav.bench.data.papers import figure
 from specnav.bench.data.points import POINTS, load_point, paper_acceptance
-from specnav.bench.records.bench import AcceptanceRecord, load_bench
-from specnav.bench.records.journal import BenchJournal
+from specnav.bench.records.bench import AcceptanceRecord, BenchJournal, load_bench
 from specnav.bench.report.points import formula_at, load_points, paper_of, printed_of, write_points
 from specnav.bench.report.written import (
     BEGIN,

@@ -10,7 +10,7 @@ import uvicorn
 
 from specnav.lookback.clip import make_clip
 from specnav.lookback.config import Deciders
-from specnav.lookback.labels import Labels
+from specnav.lookback.walk import Labels
 from specnav.lookback.replay_runner import ReplayRunner
 from specnav.lookback.server import make_app
 from specnav.lookback.walk import read_walk

@@ -6,17 +6,16 @@ Layout, charts and texts are shared with the demo's report. This module adds the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from specdec.edge.stats import RoundStats
 from specnav.bench.data.points import PaperFigure
-from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_bench
-from specnav.bench.records.journal import load_answers
+from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_answers, load_bench
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers, ours_for, time_scale_of
-from specnav.bench.report.promises import promises_chart, promises_of
-from specnav.report.charts import HALF, RowChart, RowSeries, share_bars, timeline
+from specnav.report.charts import HALF, ChartLine, LineChart, RowChart, RowSeries, share_bars, timeline
 from specnav.report.page import (
     REPORT_FILE,
     Chart,
@@ -35,6 +34,9 @@ from specnav.results.trace import Span
 TIMELINE_ROUNDS = 5
 TIMELINE_TOKENS = 8  # an answer with this many tokens by every client is long enough to show
 ENGINE_NAMES = {"own": "our own engine", "llamacpp": "llama.cpp", "vllm": "vLLM"}
+WINDOW_TOKENS = 32
+Window = tuple[float, float]
+"""(measured, promised) milliseconds for a window of tokens: what a controller promised of its plans."""
 QUANTITY_WORDS = {
     "speedup": "speed-up over {}",
     "tau": "τ, tokens a round",
@@ -250,6 +252,55 @@ def _timeline(method: str, record: AnswerRecord, until_ms: float, row: BenchRow)
     ]
     caption = f"{tokens} tokens verified in the time shown. Over all answers {' and '.join(busy)}."
     return Chart(method, picture, caption)
+
+
+def windows(rounds: Iterable[RoundStats], tokens: int = WINDOW_TOKENS) -> list[Window]:
+    """Split an answer's rounds into windows of at least `tokens` tokens.
+
+    Rounds without a promise are skipped. An incomplete last window is dropped.
+    """
+    found: list[Window] = []
+    took = promised = 0.0
+    gained = 0
+    for one in rounds:
+        if one.promised_ms <= 0.0 or one.took_ms <= 0.0:
+            continue
+        took, promised, gained = took + one.took_ms, promised + one.promised_ms, gained + one.gained
+        if gained >= tokens:
+            found.append((took, promised))
+            took, promised, gained = 0.0, 0.0, 0
+    return found
+
+
+def mean_error(found: Sequence[Window]) -> float | None:
+    """Mean of |promised speed / measured speed - 1|; None without windows."""
+    return fmean(abs(took / promised - 1.0) for took, promised in found) if found else None
+
+
+def promises_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> dict[str, list[Window]]:
+    """The windows of every method that a controller drives."""
+    found = {
+        method: [window for record in records for window in windows(record.rounds)]
+        for method, records in answers.items()
+    }
+    return {method: several for method, several in found.items() if several}
+
+
+def promises_chart(method: str, found: Sequence[Window]) -> LineChart:
+    """Chart with one dot per window: promised and measured speed."""
+    speeds = [(WINDOW_TOKENS / promised * 1e3, WINDOW_TOKENS / took * 1e3) for took, promised in found]
+    ends = [min(min(one) for one in speeds), max(max(one) for one in speeds)]
+    return LineChart(
+        title=f"{method}: promised and measured",
+        x_label="promised, tokens a second",
+        y_label="measured",
+        lines=(
+            ChartLine(method, tuple(sorted(speeds)), method, joined=False),
+            ChartLine("as promised", tuple((end, end) for end in ends), "formula", computed=True),
+        ),
+        caption=f"{len(found)} windows of {WINDOW_TOKENS} tokens of an answer; mean error of the promised speed "
+        f"{100 * (mean_error(found) or 0.0):.1f} %. Promises correct for the bias of choosing the best-looking plan.",
+    )
 
 
 def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> str:

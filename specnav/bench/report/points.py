@@ -17,8 +17,7 @@ from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
 from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
 from specnav.bench.data.papers import figures
-from specnav.bench.records.bench import BenchResults, BenchRow, load_bench
-from specnav.bench.records.journal import load_answers
+from specnav.bench.records.bench import BenchResults, BenchRow, load_answers, load_bench
 from specnav.bench.records.predicted import (
     CLOUD_SD,
     HINTED,

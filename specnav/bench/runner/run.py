@@ -26,8 +26,15 @@ from specdec.options import GenerationOptions
 from specnav.bench.data.names import ORACLES, check_names, comparable_with_ar
 from specnav.bench.data.points import load_point
 from specnav.bench.data.questions import Question, load_questions
-from specnav.bench.records.bench import AnswerRecord, BenchResults, load_bench, save_bench
-from specnav.bench.records.journal import BenchJournal, load_answers, whole_questions
+from specnav.bench.records.bench import (
+    AnswerRecord,
+    BenchJournal,
+    BenchResults,
+    load_answers,
+    load_bench,
+    save_bench,
+    whole_questions,
+)
 from specnav.bench.records.summary import make_rows
 from specnav.bench.report.bench import write_bench_report
 from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
