@@ -6,7 +6,7 @@ Each cell has up to three figures: ours, the paper's, and the result of the pape
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,11 +66,15 @@ class PointRun:
     printed: Printed | None
     time_scale: float
 
-    def ours(self, row: BenchRow, quantity: str) -> float | None:
-        """A figure of the run, converted to the point's own times."""
-        if quantity == "speedup":
-            return row.speedup_vs_ar
-        return unscaled(getattr(row, quantity), quantity, self.time_scale)
+    def row(self, method: str) -> BenchRow | None:
+        """The figures of a method in this run."""
+        return next((row for row in self.results.rows if row.method == method), None)
+
+    def three(self, method: str, quantity: str) -> tuple[float | None, float | None, float | None]:
+        """Our figure at the point's own times, the paper's, and its formula's with the paper's numbers."""
+        row, name = self.row(method), "speedup_vs_ar" if quantity == "speedup" else quantity
+        ours = None if row is None else unscaled(getattr(row, name), quantity, self.time_scale)
+        return ours, paper_of(self, method, quantity), formula_at(self, method, quantity)
 
     @property
     def title(self) -> str:
@@ -126,10 +130,7 @@ def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> Table:
 
 def _cell(quantity: str, method: str, run: PointRun) -> str:
     """Our figure / the paper's / its formula's with the paper's numbers, as far as they exist."""
-    row = next((row for row in run.results.rows if row.method == method), None)
-    ours = None if row is None else run.ours(row, quantity)
-    figures = (ours, paper_of(run, method, quantity), formula_at(run, method, quantity))
-    texts = [shown(one, DIGITS[quantity]) for one in figures]
+    texts = [shown(one, DIGITS[quantity]) for one in run.three(method, quantity)]
     while len(texts) > 1 and texts[-1] == NO_VALUE:
         texts.pop()
     return " / ".join(texts)
@@ -271,20 +272,12 @@ def notes_of(run: PointRun) -> list[str]:
     return lines
 
 
-def comparison_rows(run: PointRun) -> list[tuple[str, str, str, str, str]]:
+def comparison_rows(run: PointRun) -> list[tuple[str, ...]]:
     """(method, τ, speed-up over `ar`: ours, the paper's, its formula's), if the run has its paper's acceptance."""
-    if run.printed is None:
-        return []
     return [
-        (
-            row.method,
-            shown(row.tau, 2),
-            shown(row.speedup_vs_ar, 2, "×"),
-            shown(paper_of(run, row.method, "speedup"), 2, "×"),
-            shown(formula_at(run, row.method, "speedup"), 2, "×"),
-        )
+        (row.method, shown(row.tau, 2), *(shown(one, 2, "×") for one in run.three(row.method, "speedup")))
         for row in run.results.rows
-        if row.method != "ar"
+        if row.method != "ar" and run.printed is not None
     ]
 
 
@@ -307,20 +300,20 @@ def build_markdown(runs: Sequence[PointRun]) -> str:
     machine = ", ".join(map(" ".join, words_of(runs[0].results.machine)))
     parts = ["# Operating points", "", lead_of(runs), "", f"Machine: {machine}.", ""]
     for table in points_tables(runs):
-        parts += [f"## {table.title}", "", table.caption, "", *_markdown_table(table), ""]
+        parts += [f"## {table.title}", "", table.caption, "", *markdown(table.head, table.rows), ""]
     parts += ["## By point", ""]
     for run in runs:
         parts += [f"### {run.title} (`{run.folder}`)", ""]
         if rows := comparison_rows(run):
-            parts += ["| method | τ | ours | paper | its formula |", "|---|---|---|---|---|"]
-            parts += [*(f"| {' | '.join(row)} |" for row in rows), ""]
+            parts += [*markdown(("method", "τ", "ours", "paper", "its formula"), rows), ""]
         parts += [*(f"- {line}" for line in notes_of(run)), ""]
     return "\n".join(parts)
 
 
-def _markdown_table(table: Table) -> list[str]:
-    rows = [f"| {' | '.join(row)} |" for row in (table.head, *table.rows)]
-    return [rows[0], "|---" * len(table.head) + "|", *rows[1:]]
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return [lines[0], "|---" * len(head) + "|", *lines[1:]]
 
 
 def chips_over(runs: Sequence[PointRun]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specnav.bench.data.names import same_at
-from specnav.bench.report.points import PointRun, formula_at, paper_of
+from specnav.bench.report.points import PointRun, markdown
 from specnav.results.demo import number_of
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_bytes_atomic
@@ -43,17 +43,11 @@ def block(run: PointRun) -> str:
 
 
 def _cells(run: PointRun, quantity: str) -> list[str]:
-    found = []
-    for row in run.results.rows:
-        if row.method != "ar":
-            others = paper_of(run, row.method, quantity), formula_at(run, row.method, quantity)
-            cells = (run.ours(row, quantity), *others)
-            found.append(f"    {row.method}: [{', '.join(_number(cell) for cell in cells)}]")
-    return found
-
-
-def _number(value: float | None) -> str:
-    return "null" if value is None else f"{value:.2f}"
+    return [
+        f"    {row.method}: [{', '.join('null' if n is None else f'{n:.2f}' for n in run.three(row.method, quantity))}]"
+        for row in run.results.rows
+        if row.method != "ar"
+    ]
 
 
 def with_block(text: str, block_: str) -> str:
@@ -65,25 +59,22 @@ def table(runs: Sequence[PointRun]) -> str:
     """Markdown table, one row per point, one column per method: ours (the paper's; its formula's with its numbers)."""
     measured = {row.method for run in runs for row in run.results.rows}
     methods = [name for name in SHOWN if name in measured]
-    head = ["operating point", "τ asked", *(f"`{name}`" for name in methods)]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    rows = []
     for run in runs:
         accepted = run.results.acceptance
         best = max((row.speedup_vs_ar or 0.0 for row in run.results.rows), default=0.0)
         cells = [_cell(run, name, best) for name in methods]
         asked = accepted.asked.replace("tau:", "").replace("alpha:", "α ") if accepted else ""
-        lines.append(f"| {' | '.join([run.folder, asked, *cells])} |")
-    return "\n".join(lines)
+        rows.append([run.folder, asked, *cells])
+    return "\n".join(markdown(["operating point", "τ asked", *(f"`{name}`" for name in methods)], rows))
 
 
 def _cell(run: PointRun, method: str, best: float) -> str:
-    row = next((one for one in run.results.rows if one.method == method), None)
-    if row is None or row.speedup_vs_ar is None:
+    speedup, *others = run.three(method, "speedup")
+    if speedup is None:
         same = same_at(method, number_of(run.results.config, "temperature"))
         return f"= `{same}`" if same != method else "–"
-    ours = f"{row.speedup_vs_ar:.2f}"
-    ours = f"**{ours}**" if row.speedup_vs_ar == best else ours
-    others = [paper_of(run, method, "speedup"), formula_at(run, method, "speedup")]
+    ours = f"**{speedup:.2f}**" if speedup == best else f"{speedup:.2f}"
     if others == [None, None]:
         return ours
     return f"{ours} ({'; '.join('–' if one is None else f'{one:.2f}' for one in others)})"
