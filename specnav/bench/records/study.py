@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -53,10 +53,11 @@ class SettingRecord(msgspec.Struct, frozen=True, kw_only=True):
         """A method's figures; None before the first answer."""
         return next((row for row in self.rows if row.method == method), None)
 
-    def value(self, method: str, of: Callable[[BenchRow], float | None]) -> float | None:
-        """One of a method's figures; None if it was not measured."""
+    def value(self, method: str, name: str, factor: float = 1.0) -> float | None:
+        """One of a method's figures (a field of BenchRow) times a factor; None if it was not measured."""
         row = self.row(method)
-        return None if row is None else of(row)
+        found: float | None = None if row is None else getattr(row, name)
+        return None if found is None else factor * found
 
     def formula(self, method: str) -> FormulaRecord | None:
         """The prediction of a method's formula; None without one."""
@@ -161,11 +162,9 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
         """Draft tokens per round, if the study does not vary them."""
         return int(number_of(self.config, "gamma", DecodingOptions.gamma, 1))
 
-    def series(
-        self, method: str, value: Callable[[BenchRow], float | None]
-    ) -> tuple[tuple[float, float], ...]:
-        """(x, value) of a method over the settings in which it was measured."""
-        found = [(one.x, one.value(method, value)) for one in self.settings]
+    def series(self, method: str, name: str, factor: float = 1.0) -> tuple[tuple[float, float], ...]:
+        """(x, figure) of a method over the settings in which it was measured."""
+        found = [(one.x, one.value(method, name, factor)) for one in self.settings]
         return tuple((x, y) for x, y in found if y is not None)
 
     def with_formula(self) -> frozenset[str]:

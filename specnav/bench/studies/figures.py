@@ -8,24 +8,17 @@ from dataclasses import dataclass
 
 from specnav.bench.data.papers import figures
 from specnav.bench.data.points import PointRecord
-from specnav.bench.records.bench import BenchRow
 from specnav.report.page import shown
 
 FSD_PAPER = "fsd_000"
+SPEEDUP = "speedup_vs_ar"
+"""The figure of a row: tokens per second relative to `ar` in the same run."""
+MISS = ("miss_rate", 100.0)
+"""Likewise: verdicts whose next draft was not completely prepared, percent."""
 OFF_WORDS = (
     "Off: measured time per token relative to the paper's formula with the run's own times. An answer's first draft "
     "is made while the cloud prefills the prompt. The formulas ignore this, so short answers are faster than predicted."
 )
-
-
-def miss_percent(row: BenchRow) -> float | None:
-    """Verdicts whose next draft was not completely prepared, percent."""
-    return None if row.miss_rate is None else 100 * row.miss_rate
-
-
-def speedup(row: BenchRow) -> float | None:
-    """Tokens per second relative to `ar` in the same run."""
-    return row.speedup_vs_ar
 
 
 def percent(value: float | None) -> str:

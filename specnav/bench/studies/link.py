@@ -26,7 +26,8 @@ def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
 
 
 def _read(results: StudyResults) -> StudyFindings:
-    lines = {name: _a_token(results, name) for name in results.methods()}
+    # Milliseconds per token by round trip, scaled back to the operating point's own times.
+    lines = {name: results.series(name, "tpot_ms", 1 / results.time_scale) for name in results.methods()}
     lines = {name: points for name, points in lines.items() if points}
     if not lines:
         return StudyFindings()
@@ -46,12 +47,6 @@ def _read(results: StudyResults) -> StudyFindings:
     )
     tables = [_crossing_table(lines), _time_table(results, lines), *_eq_9(results)]
     return StudyFindings([chart], [table for table in tables if table.rows])
-
-
-def _a_token(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]:
-    """(round trip, milliseconds per token), scaled back to the operating point's own times."""
-    points = results.series(name, lambda row: row.tpot_ms)
-    return tuple((x, ms / results.time_scale) for x, ms in points)
 
 
 def _paper_lines(results: StudyResults, lines: Mapping[str, Points]) -> list[ChartLine]:
