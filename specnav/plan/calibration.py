@@ -14,7 +14,7 @@ from specnav.bench.data.papers import figure, figures
 from specnav.bench.data.points import POINTS, PointRecord, load_point
 from specnav.bench.records.batch import BATCH_FILE, load_curve
 from specnav.bench.records.clients import CLIENTS_FILE
-from specnav.bench.records.study import STUDY_FILE, load_study
+from specnav.bench.records.study import STUDY_FILE, StudyResults
 from specnav.bench.studies.cost import CostAsked
 from specnav.errors import UsageError
 from specnav.plan.simulated.comparison import load_clients
@@ -152,7 +152,7 @@ def _from_files(path: Path) -> PlanCalibration:
         if place.name == STUDY_FILE:
             place = place.parent
         if (place / STUDY_FILE).is_file() and not (place / BATCH_FILE).is_file():
-            study = load_study(place)
+            study = StudyResults.load(place)
             if study.cells:
                 taus = {cell.method: cell.row.tokens_a_round for cell in study.cells}
                 found = _from_settings(

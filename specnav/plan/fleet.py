@@ -35,7 +35,7 @@ from specnav.plan.simulated.comparison import (
 )
 from specnav.plan.simulated.page import write_fleet
 from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, SimulatedPair
-from specnav.plan.simulated.records import FleetResults, save_fleet
+from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.search import PlanQuestion, Promise, answer_methods, order, sweep_links
 from specnav.plan.simulated.simulation import Fleet, simpy_module
@@ -294,7 +294,7 @@ def run_plan_fleet(config: FleetConfig) -> int:
         folder.rmdir()
         say(console, "interrupted before the first method was done")
         return 130
-    save_fleet(folder, results)
+    results.save(folder)
     report = write_fleet(folder)
     if config.json:
         print(msgspec.json.format(msgspec.json.encode(results)).decode())

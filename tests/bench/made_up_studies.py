@@ -8,7 +8,7 @@ from specdec.methods import METHODS, get_method
 from specnav.bench.data import latency
 from specnav.bench.data.points import load_point
 from specnav.bench.data.questions import load_questions
-from specnav.bench.records.bench import BenchResults, BenchRow, save_bench
+from specnav.bench.records.bench import BenchResults, BenchRow
 from specnav.bench.records.study import DraftRecord, FormulaRecord, PayloadRecord, SettingRecord, StudyResults
 from specnav.bench.runner.run import methods_of, settings_of
 from specnav.bench.runner.view import BenchView
@@ -186,16 +186,13 @@ class MadeUpRuns:
         asked = len(questions)
         rows = [msgspec.structs.replace(row, questions=asked) for row in made_up_setting(setting).rows]
         config.out.mkdir(parents=True, exist_ok=True)
-        save_bench(
-            config.out,
-            BenchResults(
-                schema=1,
-                config=settings_of(config, methods),
-                machine={},
-                rows=rows,
-                asked=asked,
-                started_at="2026-01-02T03:04:05Z",
-                wall_s=2.0,
-            ),
-        )
+        BenchResults(
+            schema=1,
+            config=settings_of(config, methods),
+            machine={},
+            rows=rows,
+            asked=asked,
+            started_at="2026-01-02T03:04:05Z",
+            wall_s=2.0,
+        ).save(config.out)
         return 0

@@ -14,7 +14,7 @@ from specnav.bench.data.acceptance import read_acceptance
 from specnav.bench.data.names import same_at, unlike_methods
 from specnav.bench.data.papers import figure
 from specnav.bench.data.points import POINTS, load_point, paper_acceptance
-from specnav.bench.records.bench import AcceptanceRecord, BenchJournal, load_bench
+from specnav.bench.records.bench import AcceptanceRecord, BenchJournal, BenchResults
 from specnav.bench.report.points import formula_at, load_points, paper_of, printed_of, write_points
 from specnav.bench.report.written import (
     BEGIN,
@@ -280,7 +280,7 @@ def test_a_run_reaches_what_was_asked_and_every_report_says_emulated(tmp_path, c
     paced = {"verify_ms": 30.0, "draft_ms": 6.0}
     config = make_config({**flags, **paced, "acceptance": "tau:2.5@5", "out": tmp_path / "run"})
     assert run_bench(config) == 0
-    results = load_bench(tmp_path / "run")
+    results = BenchResults.load(tmp_path / "run")
     rows = {row.method: row for row in results.rows}
     assert results.acceptance is not None and all(row.identical_to_ar for row in results.rows)
     assert rows["sd"].tau == pytest.approx(results.acceptance.achieved, abs=0.12)

@@ -7,7 +7,7 @@ import pytest
 
 from specdec.methods import get_method
 from specnav.bench.data.points import load_point
-from specnav.bench.records.study import StudyResults, load_studies, load_study, save_study
+from specnav.bench.records.study import StudyResults, load_studies
 from specnav.bench.report.studies import REPORT_FILE, write_studies
 from specnav.bench.runner.study import START_S, answer_s, in_words
 from specnav.bench.settings import BenchConfig
@@ -130,7 +130,7 @@ def test_times_are_given_as_without_the_scale():
 )
 def test_a_study_is_drawn_from_its_file_alone_however_far_it_came(name, done, tmp_path):
     (tmp_path / name).mkdir()
-    save_study(tmp_path / name, made_up_study(name, done))
+    made_up_study(name, done).save(tmp_path / name)
     path = write_studies(tmp_path)
     page = path.read_text()
     assert path.name == REPORT_FILE and page.startswith("<!doctype html>")
@@ -139,14 +139,14 @@ def test_a_study_is_drawn_from_its_file_alone_however_far_it_came(name, done, tm
     assert study_named(name).question in page.replace("&#39;", "'")
     assert ("continue with --resume" in page) == (done is not None)
     assert ("<svg" in page) == (done != 0 or name == "cost")
-    assert load_study(tmp_path / name).name == name
+    assert StudyResults.load(tmp_path / name).name == name
 
 
 @pytest.mark.slow
 def test_a_page_over_several_studies_and_a_folder_without_one(tmp_path):
     for name in ("gamma", "exits"):
         (tmp_path / name).mkdir()
-        save_study(tmp_path / name, made_up_study(name))
+        made_up_study(name).save(tmp_path / name)
     assert len(load_studies(tmp_path)) == 2
     page = write_studies(tmp_path).read_text()
     assert 'id="gamma"' in page and 'id="exits"' in page and 'href="gamma/gamma-1/report.html"' in page
@@ -162,7 +162,7 @@ def test_a_scaled_study_says_so_and_a_different_answer_is_pointed_out(tmp_path):
     one = msgspec.structs.replace(results.settings[0], rows=[results.settings[0].rows[0], wrong])
     results = msgspec.structs.replace(results, settings=[one, *results.settings[1:]])
     (tmp_path / "gamma").mkdir()
-    save_study(tmp_path / "gamma", results)
+    results.save(tmp_path / "gamma")
     page = write_studies(tmp_path).read_text()
     assert "<span>γ</span><span>varied</span>" in page and "0.25; milliseconds are scaled back" in page
     assert "NOT in sd (γ = 1)" in page
@@ -222,7 +222,7 @@ class TestAtThePapersAcceptance:
         results = made_up_study("gamma")
         config = {**results.config, "acceptance": "tau:2.92@4+1 (acceptance emulated)"}
         (tmp_path / "gamma").mkdir()
-        save_study(tmp_path / "gamma", msgspec.structs.replace(results, config=config))
+        msgspec.structs.replace(results, config=config).save(tmp_path / "gamma")
         assert write_studies(tmp_path).read_text().count("acceptance emulated") >= 2
 
     @pytest.mark.slow

@@ -14,7 +14,6 @@ from specnav.results.demo import (
     load_results,
     number_of,
     percentile,
-    save_results,
     summarise,
 )
 from specnav.results.errors import EvaluationError
@@ -113,7 +112,7 @@ def test_failed_write_keeps_the_old_file_and_leaves_nothing_beside_it(
 
     monkeypatch.setattr("specdec.whole_files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        save_results(tmp_path, results)
+        results.save(tmp_path)
     assert (tmp_path / "results.json").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == listed
 

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -57,6 +57,7 @@ class BatchCurve(Versioned, frozen=True, kw_only=True):
     clock: whether times of forwards are "processor" or "wall" time; times of prompts are always wall time.
     """
 
+    FILE: ClassVar[str] = BATCH_FILE
     model: str
     device: str
     threads: int

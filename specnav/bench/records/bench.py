@@ -19,8 +19,8 @@ import msgspec
 from specdec.edge.stats import RoundStats
 from specnav.bench.data.points import PaperFigure, PointRecord
 from specnav.bench.data.questions import Question
-from specnav.results.demo import RESULTS_FILE, Setting, Versioned
-from specnav.results.files import read_json, read_lines, write_bytes_atomic, write_json
+from specnav.results.demo import Setting, Versioned
+from specnav.results.files import read_lines, write_bytes_atomic
 from specnav.results.trace import Span
 
 ROUNDS_FILE, ANSWERS_FILE = "rounds.jsonl", "answers.jsonl"
@@ -200,18 +200,6 @@ class BenchResults(Versioned, frozen=True, kw_only=True):
         return self.point.figures if self.point else []
 
 
-def save_bench(run: Path, results: BenchResults) -> Path:
-    """Write `results.json` into a run folder, atomically."""
-    path = run / RESULTS_FILE
-    write_json(path, results)
-    return path
-
-
-def load_bench(run: Path) -> BenchResults:
-    """Read `results.json` of a bench run's folder."""
-    return read_json(run / RESULTS_FILE, BenchResults)
-
-
 def load_answers(run: Path) -> list[AnswerRecord]:
     """The answers of a run; none before the first. Raises EvaluationError."""
     path = run / ANSWERS_FILE
@@ -250,7 +238,7 @@ class BenchJournal:
 
     def settle(self) -> None:
         """Write results.json from the answers so far."""
-        save_bench(self._run, self._results(self.answers))
+        self._results(self.answers).save(self._run)
 
 
 def _turns(answers: Iterable[AnswerRecord]) -> Counter[tuple[str, str, str]]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from specdec.options import DecodingOptions
 from specnav.bench.data.points import PointRecord
 from specnav.bench.records.batch import BATCH_FILE, BatchCurve, load_curve
-from specnav.bench.records.bench import BenchResults, BenchRow, load_answers, load_bench
+from specnav.bench.records.bench import BenchResults, BenchRow, load_answers
 from specnav.bench.records.clients import ClientsRow
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers
 from specnav.results.demo import RESULTS_FILE, Setting, Versioned, number_of
-from specnav.results.files import read_json, write_json
+from specnav.results.files import read_json
 
 STUDY_FILE = "study.json"
 
@@ -135,6 +136,7 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
     payloads: of the study of payloads.
     """
 
+    FILE: ClassVar[str] = STUDY_FILE
     name: str
     settings: list[SettingRecord]
     time_scale: float = 1.0
@@ -176,19 +178,9 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
         return list(dict.fromkeys(row.method for one in self.settings for row in one.rows))
 
 
-def save_study(folder: Path, results: StudyResults) -> None:
-    """Write `study.json`, atomically."""
-    write_json(folder / STUDY_FILE, results)
-
-
-def load_study(folder: Path) -> StudyResults:
-    """Read `study.json`. Raises EvaluationError."""
-    return read_json(folder / STUDY_FILE, StudyResults)
-
-
 def load_studies(folder: Path) -> Sequence[tuple[str, StudyResults]]:
     """(subfolder, results) of every study in a folder, ordered by start time."""
-    found = [(path.parent.name, load_study(path.parent)) for path in sorted(folder.glob(f"*/{STUDY_FILE}"))]
+    found = [(path.parent.name, StudyResults.load(path.parent)) for path in sorted(folder.glob(f"*/{STUDY_FILE}"))]
     return sorted(found, key=lambda one: one[1].started_at)
 
 
@@ -222,7 +214,7 @@ def _with_measurements(folder: Path, results: StudyResults) -> StudyResults:
 def _with_runs(folder: Path, results: StudyResults) -> StudyResults:
     """The study with the results of its settings' bench runs."""
     runs = {
-        one.folder: load_bench(folder / one.folder)
+        one.folder: BenchResults.load(folder / one.folder)
         for one in results.settings
         if (folder / one.folder / RESULTS_FILE).is_file()
     }

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from specdec.edge.stats import RoundStats
 from specnav.bench.data.points import PaperFigure
-from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_answers, load_bench
+from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_answers
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers, ours_for, time_scale_of
 from specnav.report.charts import HALF, ChartLine, LineChart, RowChart, RowSeries, share_bars, timeline
@@ -334,5 +334,5 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
 def write_bench_report(run: Path) -> Path:
     """Draw `report.html` for a bench run's folder; returns its path. Raises EvaluationError."""
     path = run / REPORT_FILE
-    write_bytes_atomic(path, build_bench_page(load_bench(run), load_answers(run)).encode())
+    write_bytes_atomic(path, build_bench_page(BenchResults.load(run), load_answers(run)).encode())
     return path

@@ -17,7 +17,7 @@ from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
 from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
 from specnav.bench.data.papers import figures
-from specnav.bench.records.bench import BenchResults, BenchRow, load_answers, load_bench
+from specnav.bench.records.bench import BenchResults, BenchRow, load_answers
 from specnav.bench.records.predicted import (
     CLOUD_SD,
     HINTED,
@@ -91,7 +91,7 @@ def load_points(folder: Path, warn: Callable[[str], None]) -> list[PointRun]:
     found = []
     for place in sorted(path.parent for path in folder.glob(f"*/{RESULTS_FILE}")):
         try:
-            results = load_bench(place)
+            results = BenchResults.load(place)
             answers = common_answers(load_answers(place), [row.method for row in results.rows])
             scale = time_scale_of(results.config)
             number_of(results.config, "temperature")

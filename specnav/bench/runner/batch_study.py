@@ -27,7 +27,6 @@ from specnav.bench.studies.batch import ROWS, SESSIONS
 from specnav.errors import UsageError
 from specnav.paths import DEFAULT_TARGET
 from specnav.results.demo import SCHEMA, describe_machine
-from specnav.results.files import write_json
 from specnav.run_folder import started_at
 from specnav.terminal import say
 
@@ -66,7 +65,7 @@ def run_batch_study(
     psutil.cpu_percent()
     with noting_the_end() as ending:
         curve = _measure(config, flags, counts, seconds or SECONDS, load or _load, console)
-        write_json(folder / BATCH_FILE, curve)
+        curve.save(folder)
     if (folder / BATCH_FILE).is_file():
         results = StudyResults(
             schema=SCHEMA,

@@ -24,8 +24,7 @@ from specnav.bench.records.study import (
     STUDY_FILE,
     CellRecord,
     StudyResults,
-    load_study,
-    measured_cells,
+        measured_cells,
 )
 from specnav.bench.runner.clients import (
     ClientQuestions,
@@ -118,7 +117,7 @@ def run_clients_study(
     plan = _plan(flags, scale, clients, seconds or SECONDS * max(1.0, scale), curve)
     folder = study_folder(flags) / NAME
     if (folder / STUDY_FILE).is_file():
-        _check_same(plan, load_study(folder))
+        _check_same(plan, StudyResults.load(folder))
     console = Console(stderr=True)
     _announce(console, plan, folder)
     with noting_the_end() as ending:
@@ -243,7 +242,7 @@ def _keep(plan: ServingPlan, folder: Path, error: str) -> None:
     """Write `study.json` from the current measurements."""
     asked = asked_of(plan, folder)
     complete = all((folder / CELLS / cell.file).is_file() for cell in asked)
-    before = load_study(folder) if (folder / STUDY_FILE).is_file() else None
+    before = StudyResults.load(folder) if (folder / STUDY_FILE).is_file() else None
     results = msgspec.structs.replace(
         plan.results,
         curve=plan.curve or (before.curve if before else None),

@@ -31,8 +31,6 @@ from specnav.bench.records.bench import (
     BenchJournal,
     BenchResults,
     load_answers,
-    load_bench,
-    save_bench,
     whole_questions,
 )
 from specnav.bench.records.summary import make_rows
@@ -102,7 +100,7 @@ def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, Benc
             return folder, None  # it ended before the first question
         raise UsageError(f"{folder} holds no bench run to resume; leave --resume out to start one")
     claim(folder)
-    before = load_bench(folder)
+    before = BenchResults.load(folder)
     if changed := changed_settings(config, methods, before):
         raise UsageError(f"cannot resume {folder}: {changed}; use the same settings or a new folder")
     return folder, before
@@ -217,7 +215,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     if ending.error and not (answers and run.questions):  # it ended before there were results to keep
         raise UsageError(ending.error)
     results = run.results(answers)
-    save_bench(folder, results)
+    results.save(folder)
     view.finished(results, write_bench_report(folder))
     if ending.error:
         raise UsageError(f"{ending.error} (earlier answers are in {folder})")

@@ -22,8 +22,8 @@ from specdec.verifying.exits.files import ABOUT, ExitsMetadata
 from specnav.bench.data import latency
 from specnav.bench.data.points import load_point
 from specnav.bench.data.questions import load_questions
-from specnav.bench.records.bench import BenchResults, load_bench
-from specnav.bench.records.study import SettingRecord, StudyResults, gather, load_studies, save_study
+from specnav.bench.records.bench import BenchResults
+from specnav.bench.records.study import SettingRecord, StudyResults, gather, load_studies
 from specnav.bench.report.studies import write_studies
 from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.loop import WARM_UP_TOKENS
@@ -123,7 +123,7 @@ def _check_same(job: StudyJob) -> None:
     place = job.config.out
     if place is None or not (place / RESULTS_FILE).is_file():
         return
-    if differing := changed_settings(job.config, methods_of(job.config)[0], load_bench(place)):
+    if differing := changed_settings(job.config, methods_of(job.config)[0], BenchResults.load(place)):
         raise UsageError(f"cannot resume {place}: {differing}; use the same settings or a new folder")
 
 
@@ -172,7 +172,7 @@ def keep_study(folder: Path, results: StudyResults) -> None:
     found = gather(folder, results)
     there = {"batch": found.curve is not None, "computed": True}
     if there.get(study_named(results.name).kind, found.done):
-        save_study(folder, found)
+        found.save(folder)
 
 
 class StudyTerminalView(BenchView):

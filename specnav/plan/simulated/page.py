@@ -14,7 +14,7 @@ from specnav.bench.report.studies import StudyPage
 from specnav.bench.studies.crossings import Crossing, crossings
 from specnav.bench.studies.figures import percent
 from specnav.bench.studies.plan import Table
-from specnav.plan.simulated.records import FleetResults, load_fleet
+from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.search import order
 from specnav.report.charts import ChartLine, LineChart, Mark, RowChart, RowSeries
 from specnav.report.page import REPORT_FILE, Figure, shown, when, words_of, write_page
@@ -40,7 +40,7 @@ def headline(results: FleetResults) -> list[Figure]:
 
 def write_fleet(folder: Path) -> Path:
     """Draw `report.html` beside a folder's `fleet.json`; returns its path. Raises EvaluationError."""
-    results = load_fleet(folder)
+    results = FleetResults.load(folder)
     view = StudyPage(
         name="fleet",
         title=f"{results.robots} robots",

@@ -9,16 +9,14 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from specnav.plan.simulated.simulation import FleetRun
 from specnav.plan.simulated.workload import Workload
 from specnav.results.demo import Setting, Versioned, percentile
-from specnav.results.files import read_json, write_json
 
-FLEET_FILE = "fleet.json"
 BATCHES = 10
 T_9 = 2.262
 """Student's t for 95 % with nine degrees of freedom."""
@@ -151,6 +149,7 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
 class FleetResults(Versioned, frozen=True, kw_only=True):
     """`fleet.json`. calibrated: sources of the figures, in sentences. promise: in words."""
 
+    FILE: ClassVar[str] = "fleet.json"
     robots: int
     gpus: int
     promise: str
@@ -164,13 +163,3 @@ class FleetResults(Versioned, frozen=True, kw_only=True):
     started_at: str = ""
     wall_s: float = 0.0
     simulated: bool = True
-
-
-def save_fleet(folder: Path, results: FleetResults) -> None:
-    """Write `fleet.json`, atomically."""
-    write_json(folder / FLEET_FILE, results)
-
-
-def load_fleet(folder: Path) -> FleetResults:
-    """Read `fleet.json`. Raises EvaluationError."""
-    return read_json(folder / FLEET_FILE, FleetResults)
