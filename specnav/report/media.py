@@ -27,11 +27,8 @@ def embed(data: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
 
 
-def embed_frame(run: Path, trace: EpisodeTrace, name: str) -> str:
-    """A recorded frame as a data URI, or "" when it was not kept or is not a picture."""
-    if not name:
-        return ""
-    path = episode_folder(run, trace.result.index) / name
+def embed_file(path: Path) -> str:
+    """A JPEG or PNG file as a data URI, or "" if it cannot be read or is no such picture."""
     try:
         data = path.read_bytes()
         with Image.open(io.BytesIO(data)) as picture:

@@ -16,9 +16,9 @@ from specdec.options import DecodingOptions
 from specnav.bench.data import latency
 from specnav.bench.data.names import ORACLES
 from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow
+from specnav.bench.records.summary import REFERENCE
 from specnav.results.demo import mean, number_of
 
-REFERENCE = "ar"
 AHEAD = "ahead"
 """Suffix of the names of drafting spans that ran while a verdict was awaited (see specdec.edge.recorder)."""
 

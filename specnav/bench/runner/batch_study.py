@@ -21,7 +21,8 @@ from specnav.bench.runner.clients import numbers_of
 from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import CONTEXT, clock_of, measure_curve
 from specnav.bench.runner.prompts import measure_prompt
-from specnav.bench.runner.study import keep_study, show, study_folder
+from specnav.bench.runner.run import series_folder
+from specnav.bench.runner.study import keep_study, show
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies.batch import ROWS, SESSIONS
 from specnav.errors import UsageError
@@ -56,7 +57,7 @@ def run_batch_study(
     counts = tuple(sorted(set(numbers_of(clients)))) if clients is not None else SESSIONS
     config = make_config({name: flags.get(name) for name in _TAKEN - {"out", "resume"}})
     console = Console(stderr=True)
-    folder = study_folder(flags) / NAME
+    folder = series_folder(flags, "study") / NAME
     if (folder / BATCH_FILE).is_file():
         say(console, f"study {NAME} is done already: {folder / BATCH_FILE}")
         show(folder.parent, console)

@@ -35,8 +35,8 @@ from specnav.bench.runner.clients import (
     settling_s,
 )
 from specnav.bench.runner.ending import noting_the_end
-from specnav.bench.runner.run import LOGS, differing, new_folder, settings_of
-from specnav.bench.runner.study import check_flags, in_words, keep_study, scaled, show, study_folder
+from specnav.bench.runner.run import LOGS, differing, new_folder, series_folder, settings_of
+from specnav.bench.runner.study import check_flags, in_words, keep_study, scaled, show
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
 from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
@@ -115,7 +115,7 @@ def run_clients_study(
     """  # fmt: skip
     scale = time_scale or TIME_SCALE
     plan = _plan(flags, scale, clients, seconds or SECONDS * max(1.0, scale), curve)
-    folder = study_folder(flags) / NAME
+    folder = series_folder(flags, "study") / NAME
     if (folder / STUDY_FILE).is_file():
         _check_same(plan, StudyResults.load(folder))
     console = Console(stderr=True)

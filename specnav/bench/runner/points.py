@@ -67,7 +67,7 @@ def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
         return run_point(flags)
     for name in names:  # a wrong flag ends the command before a folder is made
         methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
-    folder = series_folder(flags.get("out"), bool(flags.get("resume")), "points")
+    folder = series_folder(flags, "points")
     console = Console(stderr=True)
 
     def warn(line: str) -> None:

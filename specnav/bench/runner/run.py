@@ -122,9 +122,10 @@ def _check_nothing_is_dropped(folder: Path, questions: Sequence[Question], metho
         )
 
 
-def series_folder(out: Path | None, resumed: bool, kind: str) -> Path:
+def series_folder(flags: Mapping[str, Any], kind: str) -> Path:
     """A new folder for several runs, or the one to resume. kind: "study" or "points". Raises UsageError."""
-    if not resumed:
+    out = flags.get("out")
+    if not flags.get("resume"):
         return new_run_folder(out, kind, datetime.now())
     if out is None:
         raise UsageError("--resume continues an earlier run; name its folder with --out")
@@ -232,7 +233,7 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
         edge = load_edge(config, run.methods)
         _fit(run, questions, edge)
         # A resumed run keeps the noise strength of its earlier answers.
-        found = run.known.acceptance or find_acceptance(config, edge.draft, run.questions, view.working)
+        found = run.known.acceptance or find_acceptance(config, edge.draft, run.questions, view.say)
         run.learn(acceptance=found)
         edge.draft.disturbance = disturbance = disturbance_of(found)
     view.say("loading the pair, starting the verifier" if edge is None else "starting the verifier")

@@ -59,7 +59,7 @@ def run_studies(
     check_flags(flags, studies)
     asked = {name: value for name, value in flags.items() if name not in ("out", "resume")}
     jobs = make_jobs(asked, studies, time_scale)  # a wrong flag ends the command before a folder is made
-    folder = study_folder(flags)
+    folder = series_folder(flags, "study")
     jobs = [job.within(folder) for job in jobs]
     for job in jobs:
         _check_same(job)
@@ -125,11 +125,6 @@ def _check_same(job: StudyJob) -> None:
         return
     if differing := changed_settings(job.config, methods_of(job.config)[0], BenchResults.load(place)):
         raise UsageError(f"cannot resume {place}: {differing}; use the same settings or a new folder")
-
-
-def study_folder(flags: Mapping[str, Any]) -> Path:
-    """A new folder for studies, or the one to resume. Raises UsageError."""
-    return series_folder(flags.get("out"), bool(flags.get("resume")), "study")
 
 
 def _announce(console: Console, jobs: Sequence[StudyJob], missing: Sequence[StudyJob], time_scale: float) -> None:

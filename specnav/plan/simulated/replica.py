@@ -121,43 +121,38 @@ class Counted:
             self.waited += len(verified)
 
 
+@dataclass(eq=False)
 class SimulatedReplica:
-    """One verifier. Its process sleeps until a request arrives.
+    """One verifier. Its process sleeps until a request arrives. counted: shared by all verifiers of the fleet.
 
     Requests in transit are kept in a heap instead of one event each. A fleet thus costs one event per forward, not
     several per round.
     """
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        target: SimulatedForwardTimes,
-        draft: SimulatedForwardTimes,
-        policy: ReplicaPolicy,
-        counted: Counted,
-    ) -> None:
-        """counted: counters shared by all verifiers of the fleet."""
-        self._env = env
-        self._target = target
-        self._draft = draft
-        self._policy = policy
-        self._scheduler = Scheduler(policy)
-        self.counted = counted
-        self.open = 0
-        self._held = 0
-        self._outside: deque[tuple[float, QueuedSession, SimulatedRows]] = deque()
-        self._coming: list[tuple[float, int, SimulatedRows]] = []
-        self._number = 0
-        self._waiting: list[WaitingSession] = []
-        self._asleep: simpy.Event | None = None
-        self._asleep_until = 0.0
-        env.process(self._run())
+    env: simpy.Environment
+    target: SimulatedForwardTimes
+    draft: SimulatedForwardTimes
+    policy: ReplicaPolicy
+    counted: Counted
+    open: int = 0
+    pictures_free_ms: float = 0.0
+    _held: int = 0
+    _outside: deque[tuple[float, QueuedSession, SimulatedRows]] = field(default_factory=deque)
+    _coming: list[tuple[float, int, SimulatedRows]] = field(default_factory=list)
+    _number: int = 0
+    _waiting: list[WaitingSession] = field(default_factory=list)
+    _asleep: simpy.Event | None = None
+    _asleep_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._scheduler = Scheduler(self.policy)
+        self.env.process(self._run())
 
     def admit(self, ask: SimulatedRows, at_ms: float) -> None:
         """Accept a session whose prompt arrives at `at_ms`; it counts as open at once, as in the directory."""
         self.open += 1
         who = ask.who
-        if self._outside or (self._held and self._held + who.tokens > self._policy.kv_tokens):
+        if self._outside or (self._held and self._held + who.tokens > self.policy.kv_tokens):
             self._outside.append((at_ms, who, ask))
             return
         self._held += who.tokens
@@ -167,10 +162,10 @@ class SimulatedReplica:
         """End a session, and admit sessions that wait outside."""
         self.open -= 1
         self._held -= who.tokens
-        now = self._env.now
+        now = self.env.now
         while self._outside:
             at_ms, other, ask = self._outside[0]
-            if self._held and self._held + other.tokens > self._policy.kv_tokens:
+            if self._held and self._held + other.tokens > self.policy.kv_tokens:
                 return
             self._outside.popleft()
             self._held += other.tokens
@@ -196,7 +191,7 @@ class SimulatedReplica:
         self._waiting.append(WaitingSession(cast(Any, ask.who), cast(Any, ask), ask.since_ms / 1e3))
 
     def _run(self) -> Generator[simpy.Event, None, None]:
-        env, coming = self._env, self._coming
+        env, coming = self.env, self._coming
         while True:
             while coming and coming[0][0] <= env.now:
                 self._queue(heappop(coming)[2])
@@ -213,7 +208,7 @@ class SimulatedReplica:
             verified = [one for one in picked if not one.need.last_only]
             rows = sum(one.part.rows for one in verified)
             beside = sum(one.part.rows for one in picked) - rows
-            model = self._draft if cast(Any, picked[0].need).drafts else self._target
+            model = self.draft if cast(Any, picked[0].need).drafts else self.target
             takes = model.forward_ms(len(verified), rows, beside)
             self.counted.ran(verified, len(picked) - len(verified), rows + beside, env.now, takes)
             yield env.timeout(takes)
@@ -222,7 +217,7 @@ class SimulatedReplica:
 
     def _ran(self, picked: Sequence[WaitingSession]) -> None:
         """Finish a forward: incomplete prompts stay queued, all other sessions are notified."""
-        now = self._env.now
+        now = self.env.now
         places = {id(one) for one in picked}
         left = [(one, one.after(cast(Any, None), one.since_s)) for one in picked]
         waits_on = {id(one): rest for one, rest in left if rest is not None}

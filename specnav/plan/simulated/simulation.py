@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
@@ -123,7 +123,6 @@ class _FleetState:
         self.drawn = Random(seed)
         self.decisions: list[SimulatedDecision] = []
         self.in_progress = 0
-        self.pictures_free = {id(replica): 0.0 for replica in self.replicas}
         self.ways = {
             profile: way_of(
                 auto[profile] if method == "auto" else method, fleet.pair, fleet.target, profile.rtt_ms
@@ -151,52 +150,38 @@ class _FleetState:
             self.decisions.append(decision)
         picture_ms = 0.0
         if work.picture_ms:  # pictures are prepared one after another, parallel to forwards
-            begins = max(now, self.pictures_free[id(replica)])
-            self.pictures_free[id(replica)] = begins + work.picture_ms
-            picture_ms = begins + work.picture_ms - now
+            replica.pictures_free_ms = max(now, replica.pictures_free_ms) + work.picture_ms
+            picture_ms = replica.pictures_free_ms - now
         session = RobotSession(
-            decision,
-            edge,
-            way,
-            fleet.pair,
-            replica,
-            drawn,
-            lambda one, at: self.ended(one, edge, replica, at),
-            self.counted,
-            self.keep,
+            decision, edge, way, fleet.pair, replica, drawn, self.ended, self.counted, self.keep
         )
         session.open(now, work.picture_bytes, int(fleet.kept * prompt) if knows else 0, picture_ms)
 
-    def ended(
-        self, session: RobotSession, edge: SimulatedEdge, replica: SimulatedReplica, at_ms: float
-    ) -> None:
+    def ended(self, session: RobotSession, at_ms: float) -> None:
         """Schedule the end of a session for `at_ms`, when its answer is complete at the robot."""
-        event = self.env.timeout(max(0.0, at_ms - self.env.now))
-        assert event.callbacks is not None
-        event.callbacks.append(lambda _: self._over(session, edge, replica))
+        self._after(max(0.0, at_ms - self.env.now), lambda: self._over(session))
 
-    def _over(self, session: RobotSession, edge: SimulatedEdge, replica: SimulatedReplica) -> None:
-        now = self.env.now
-        replica.leave(session)
+    def _over(self, session: RobotSession) -> None:
+        edge, now = session.edge, self.env.now
+        session.replica.leave(session)
         self.in_progress -= 1
         edge.busy = False
         if edge.waiting:
             self.begin(edge, edge.waiting.pop(0), now)
         elif self.fleet.work.arrivals == "after":
-            pause = (
-                self.drawn.expovariate(self.fleet.work.rate / 1e3)
-                if self.fleet.work.rate < float("inf")
-                else 0.0
-            )
-            self.later(pause, edge)
+            rate = self.fleet.work.rate
+            self.later(self.drawn.expovariate(rate / 1e3) if rate < float("inf") else 0.0, edge)
 
     def later(self, pause_ms: float, edge: SimulatedEdge) -> None:
         """Schedule a robot's next decision after a pause."""
         if self.env.now + pause_ms >= self.window.end_ms:
             return
-        event = self.env.timeout(pause_ms)
+        self._after(pause_ms, lambda: self.due(edge, self.env.now))
+
+    def _after(self, ms: float, act: Callable[[], None]) -> None:
+        event = self.env.timeout(ms)
         assert event.callbacks is not None
-        event.callbacks.append(lambda _: self.due(edge, self.env.now))
+        event.callbacks.append(lambda _: act())
 
     def arrivals(self, seed: int) -> Generator[simpy.Event, None, None]:
         """Process that makes all robots' decisions due."""
