@@ -18,8 +18,7 @@ from specnav.bench.records.study import STUDY_FILE, StudyResults
 from specnav.bench.studies.cost import CostAsked
 from specnav.errors import UsageError
 from specnav.plan.simulated.comparison import load_clients
-from specnav.plan.simulated.pair import TREE_FAILS
-from specnav.plan.simulated.times import KNEE_ROWS, CurveTimes, RowTimes, SimulatedForwardTimes
+from specnav.plan.simulated.pair import KNEE_ROWS, TREE_FAILS, CurveTimes, RowTimes, SimulatedForwardTimes
 from specnav.results.demo import Setting, number_of
 from specnav.results.errors import EvaluationError
 

@@ -34,12 +34,11 @@ from specnav.plan.simulated.comparison import (
     played_beside,
 )
 from specnav.plan.simulated.page import write_fleet
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, SimulatedPair
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, RowTimes, SimulatedPair
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.search import PlanQuestion, Promise, answer_methods, order, sweep_links
 from specnav.plan.simulated.simulation import Fleet, simpy_module
-from specnav.plan.simulated.times import RowTimes
 from specnav.plan.simulated.workload import Workload, arrivals_named
 from specnav.results.demo import SCHEMA, Setting
 from specnav.results.errors import EvaluationError

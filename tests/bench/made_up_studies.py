@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from specdec.methods import METHODS, get_method
+from specdec.methods import get_method
 from specnav.bench.data import latency
 from specnav.bench.data.points import load_point
 from specnav.bench.data.questions import load_questions
@@ -18,7 +18,7 @@ from specnav.bench.studies.plan import StudyRequest, StudySetting
 from specnav.errors import UsageError
 from tests.bench.made_up_serving import made_up_batch, made_up_clients
 
-ASKED = StudyRequest(tuple(METHODS), layers=tuple(range(7)))
+ASKED = StudyRequest(layers=tuple(range(7)))
 DRAFT_MS, VERIFY_MS, RTT_MS, ALPHA = 72.0, 620.0, 240.0, 0.5
 
 

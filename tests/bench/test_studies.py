@@ -47,13 +47,13 @@ def test_studies_are_named_singly_by_commas_or_all():
         study_names("link,clients")
 
 
-def test_methods_that_are_not_there_yet_are_left_out_and_ar_is_always_asked():
-    assert StudyRequest(("ar", "sd")).choose("ar", "sd", "fsd", "auto") == ("ar", "sd")
-    assert StudyRequest(("ar", "sd", "picospec"), ("sd", "picospec")).choose("ar", "fsd") == ("ar", "sd", "picospec")
+def test_named_methods_replace_the_usual_ones_and_ar_is_always_asked():
+    assert StudyRequest().choose("ar", "fsd") == ("ar", "fsd")
+    assert StudyRequest(("sd", "picospec")).choose("ar", "fsd") == ("ar", "sd", "picospec")
 
 
 def test_without_early_exits_only_guesses_are_prepared_for():
-    (setting,) = study_named("threads").settings(StudyRequest(ASKED.available))
+    (setting,) = study_named("threads").settings(StudyRequest())
     assert not any("hints" in method for method in setting.methods) and "fsd+rows:30" in setting.methods
 
 

@@ -9,10 +9,9 @@ import pytest
 
 from specdec.link.shaping import LinkProfile
 from specnav.plan.simulated import search
-from specnav.plan.simulated.pair import SimulatedPair
+from specnav.plan.simulated.pair import RowTimes, SimulatedPair
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.simulation import Fleet, Window
-from specnav.plan.simulated.times import RowTimes
 from specnav.plan.simulated.workload import Workload
 
 FLAT = float("inf")

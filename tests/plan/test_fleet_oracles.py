@@ -9,8 +9,8 @@ import pytest
 
 from specdec.link.shaping import LinkProfile
 from specnav.bench.data.latency import acceptance_for, cloud_ar, edge_sd, expected_tokens
+from specnav.plan.simulated.pair import RowTimes
 from specnav.plan.simulated.simulation import FleetRun, Window, simulate
-from specnav.plan.simulated.times import RowTimes
 from tests.plan.fleets import FLAT, ExponentialTimes, fleet, pair, single_server
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 
 from cloud_verifier.config import NO_EXITS
 from cloud_verifier.loading import exits_folder_of
-from specdec.methods import METHODS, get_method
+from specdec.methods import get_method
 from specdec.verifying.exits.files import ABOUT, ExitsMetadata
 from specnav.bench.data import latency
 from specnav.bench.data.points import load_point
@@ -234,7 +234,7 @@ def _jobs_of(flags: Mapping[str, Any], study: Study, time_scale: float) -> list[
         raise UsageError(
             f"study {study.name} needs a target with early exits: specnav train exits makes them, --exits names them"
         )
-    settings = study.settings(StudyRequest(tuple(METHODS), named, layers))
+    settings = study.settings(StudyRequest(named, layers))
     return [_job(given, study, one, time_scale) for one in settings]
 
 

@@ -14,11 +14,17 @@ from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
 from specnav.bench.data.latency import acceptance_for
 from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, TREE_FAILS, SimulatedPair
+from specnav.plan.simulated.pair import (
+    METHODS,
+    OVERHEAD_MS,
+    TREE_FAILS,
+    RowTimes,
+    SimulatedForwardTimes,
+    SimulatedPair,
+)
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.session import SimulatedDecision
 from specnav.plan.simulated.simulation import Fleet, Window, simulate
-from specnav.plan.simulated.times import RowTimes, SimulatedForwardTimes
 from specnav.plan.simulated.workload import Workload
 from specnav.results.demo import number_of, percentile
 from specnav.results.errors import EvaluationError

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.scheduler import Scheduler, WaitingSession
-from specnav.plan.simulated.times import SimulatedForwardTimes
+from specnav.plan.simulated.pair import SimulatedForwardTimes
 
 if TYPE_CHECKING:
     import simpy

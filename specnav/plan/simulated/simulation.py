@@ -11,10 +11,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from specdec.link.shaping import LinkProfile
-from specnav.plan.simulated.pair import SimulatedPair, checked, way_of
+from specnav.plan.simulated.pair import SimulatedForwardTimes, SimulatedPair, checked, way_of
 from specnav.plan.simulated.replica import Counted, ReplicaPolicy, SimulatedDirectory, SimulatedReplica
 from specnav.plan.simulated.session import RobotSession, SimulatedDecision, SimulatedEdge
-from specnav.plan.simulated.times import SimulatedForwardTimes
 from specnav.plan.simulated.workload import Workload, arrivals_of
 from specnav.results.errors import EvaluationError
 
