@@ -12,9 +12,9 @@ from specdec.row_ms import RowMs
 from specnav.bench.data.latency import acceptance_for
 from specnav.bench.data.papers import figure, figures
 from specnav.bench.data.points import POINTS, PointRecord, load_point
-from specnav.bench.records.batch import BATCH_FILE, load_curve
-from specnav.bench.records.clients import CLIENTS_FILE
+from specnav.bench.records.capacity import BATCH_FILE, CLIENTS_FILE, load_curve
 from specnav.bench.records.study import STUDY_FILE, StudyResults
+from specnav.bench.records.summary import time_scale_of
 from specnav.bench.studies.cost import CostAsked
 from specnav.errors import UsageError
 from specnav.plan.simulated.comparison import load_clients
@@ -146,7 +146,7 @@ def _from_files(path: Path) -> PlanCalibration:
     if path.name == CLIENTS_FILE or (path.is_dir() and (path / CLIENTS_FILE).is_file()):
         saved = load_clients(path)
         taus = {row.method: row.tokens_a_round for row in saved.rows}
-        return _from_settings(saved.config, taus, 1.0, f"a run of bench clients ({path})")
+        return _from_settings(saved.config, taus, time_scale_of(saved.config), f"a run of bench clients ({path})")
     for place in (path, path / "clients"):
         if place.name == STUDY_FILE:
             place = place.parent

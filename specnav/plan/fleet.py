@@ -38,8 +38,7 @@ from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, RowTimes, Simulate
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.search import PlanQuestion, Promise, answer_methods, order, sweep_links
-from specnav.plan.simulated.simulation import Fleet, simpy_module
-from specnav.plan.simulated.workload import Workload, arrivals_named
+from specnav.plan.simulated.simulation import Fleet, Workload, arrivals_named, simpy_module
 from specnav.results.demo import SCHEMA, Setting
 from specnav.results.errors import EvaluationError
 from specnav.run_folder import new_run_folder, started_at

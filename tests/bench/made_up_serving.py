@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from specdec.methods import get_method
 from specnav.bench.data.points import load_point
-from specnav.bench.records.batch import BatchCurve, CurvePoint, Flow, PromptDelay, rounds_a_second
-from specnav.bench.records.clients import ClientsRow
+from specnav.bench.records.capacity import (
+    BatchCurve,
+    ClientsRow,
+    CurvePoint,
+    Flow,
+    PromptDelay,
+    rounds_a_second,
+)
 from specnav.bench.records.study import CellRecord, StudyResults
 from specnav.bench.studies.batch import ROWS, SESSIONS
 from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, cells, searches

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from specdec.edge.stats import RoundStats
-from specnav.bench.records.clients import CLIENTS_FILE
+from specnav.bench.records.capacity import CLIENTS_FILE
 from specnav.bench.runner.client import ClientRecord
 from specnav.bench.runner.clients import numbers_of, run_capacity, summarise, table
 from specnav.bench.runner.watch import Between, LoadSample, between, metrics_of

@@ -12,7 +12,14 @@ import pytest
 from specdec.errors import OptionsError
 from specdec.models import load_model
 from specnav.bench.data.papers import figure
-from specnav.bench.records.batch import BATCH_FILE, Capacity, Flow, load_curve, most_clients, rounds_a_second
+from specnav.bench.records.capacity import (
+    BATCH_FILE,
+    Capacity,
+    Flow,
+    load_curve,
+    most_clients,
+    rounds_a_second,
+)
 from specnav.bench.records.study import StudyResults
 from specnav.bench.runner.batch_study import run_batch_study
 from specnav.bench.runner.clients_study import run_clients_study

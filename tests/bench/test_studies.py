@@ -12,8 +12,7 @@ from specnav.bench.report.studies import REPORT_FILE, write_studies
 from specnav.bench.runner.study import START_S, answer_s, in_words
 from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import STUDIES, study_named, study_names
-from specnav.bench.studies.crossings import crossings
-from specnav.bench.studies.figures import system_of, systems
+from specnav.bench.studies.figures import crossings, system_of, systems
 from specnav.bench.studies.plan import StudyRequest
 from specnav.report.charts import ChartLine, LineChart, RowChart, RowSeries, colours_of, line_chart, row_chart
 from specnav.results.errors import EvaluationError

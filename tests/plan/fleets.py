@@ -11,8 +11,7 @@ from specdec.link.shaping import LinkProfile
 from specnav.plan.simulated import search
 from specnav.plan.simulated.pair import RowTimes, SimulatedPair
 from specnav.plan.simulated.replica import ReplicaPolicy
-from specnav.plan.simulated.simulation import Fleet, Window
-from specnav.plan.simulated.workload import Workload
+from specnav.plan.simulated.simulation import Fleet, Window, Workload
 
 FLAT = float("inf")
 

@@ -12,8 +12,14 @@ from typer.testing import CliRunner
 
 import specnav.plan.fleet as command
 from specnav.bench.data.latency import expected_tokens
-from specnav.bench.records.batch import BATCH_FILE, BatchCurve, CurvePoint
-from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
+from specnav.bench.records.capacity import (
+    BATCH_FILE,
+    CLIENTS_FILE,
+    BatchCurve,
+    ClientsRow,
+    ClientsRun,
+    CurvePoint,
+)
 from specnav.cli.app import app
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, gpu_names

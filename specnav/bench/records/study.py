@@ -11,9 +11,8 @@ import msgspec
 
 from specdec.options import DecodingOptions
 from specnav.bench.data.points import PointRecord
-from specnav.bench.records.batch import BATCH_FILE, BatchCurve, load_curve
 from specnav.bench.records.bench import BenchResults, BenchRow, load_answers
-from specnav.bench.records.clients import ClientsRow
+from specnav.bench.records.capacity import BATCH_FILE, BatchCurve, ClientsRow, load_curve
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers
 from specnav.results.demo import RESULTS_FILE, Setting, Versioned, number_of

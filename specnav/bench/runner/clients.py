@@ -28,7 +28,7 @@ from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specnav.bench.data.questions import load_questions
 from specnav.bench.records.bench import AcceptanceRecord
-from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
+from specnav.bench.records.capacity import CLIENTS_FILE, ClientsRow, ClientsRun
 from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
 from specnav.bench.runner.client import PATIENCE_S, BenchClientJob, ClientRecord, run_client
 from specnav.bench.runner.near_ties import NearTies

@@ -17,14 +17,13 @@ from rich.console import Console
 
 from cloud_verifier.engine.policy import Policy
 from specnav.bench.data.points import load_point
-from specnav.bench.records.batch import BatchCurve, load_curve
-from specnav.bench.records.clients import DISTURBED, ClientsRow
+from specnav.bench.records.capacity import DISTURBED, BatchCurve, ClientsRow, load_curve
 from specnav.bench.records.study import (
     CELLS,
     STUDY_FILE,
     CellRecord,
     StudyResults,
-        measured_cells,
+    measured_cells,
 )
 from specnav.bench.runner.clients import (
     ClientQuestions,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specdec.methods import get_method
-from specnav.bench.records.batch import Capacity, most_clients, on_line
+from specnav.bench.records.capacity import Capacity, most_clients, on_line
 from specnav.bench.records.study import CellRecord, StudyResults
 
 COUNTS = (1, 2, 4, 8, 16)

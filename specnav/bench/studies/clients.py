@@ -13,8 +13,7 @@ from typing import Any
 from specdec.methods import get_method
 from specdec.row_ms import read_ms
 from specnav.bench.data.papers import figure, figures
-from specnav.bench.records.batch import Flow, rounds_a_second
-from specnav.bench.records.clients import BUSY, CLIENT_BOUND, DISTURBED, ClientsRow
+from specnav.bench.records.capacity import BUSY, CLIENT_BOUND, DISTURBED, ClientsRow, Flow, rounds_a_second
 from specnav.bench.records.study import StudyResults
 from specnav.bench.studies.cells import BASELINE, BOUND, ServingMeasurements, best_gammas, seen_in
 from specnav.bench.studies.cost import kilotokens_per_dollar

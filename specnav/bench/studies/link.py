@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from specnav.bench.data.latency import fsd_speedup_over_sd
 from specnav.bench.data.papers import figures
 from specnav.bench.records.study import SettingRecord, StudyResults
-from specnav.bench.studies.crossings import Points, crossings
-from specnav.bench.studies.figures import OFF_WORDS, signed
+from specnav.bench.studies.figures import OFF_WORDS, Points, crossings, signed
 from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
 from specnav.report.charts import ChartLine, LineChart, Mark
 from specnav.report.page import shown

@@ -13,7 +13,7 @@ from specdec.link.shaping import LinkProfile
 from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
 from specnav.bench.data.latency import acceptance_for
-from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
+from specnav.bench.records.capacity import CLIENTS_FILE, ClientsRow, ClientsRun
 from specnav.plan.simulated.pair import (
     METHODS,
     OVERHEAD_MS,
@@ -24,8 +24,7 @@ from specnav.plan.simulated.pair import (
 )
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.session import SimulatedDecision
-from specnav.plan.simulated.simulation import Fleet, Window, simulate
-from specnav.plan.simulated.workload import Workload
+from specnav.plan.simulated.simulation import Fleet, Window, Workload, simulate
 from specnav.results.demo import number_of, percentile
 from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json

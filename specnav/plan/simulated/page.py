@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from specnav.bench.records.batch import on_line
+from specnav.bench.records.capacity import on_line
 from specnav.bench.report.studies import StudyPage
-from specnav.bench.studies.crossings import Crossing, crossings
-from specnav.bench.studies.figures import percent
+from specnav.bench.studies.figures import Crossing, crossings, percent
 from specnav.bench.studies.plan import Table
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.search import order

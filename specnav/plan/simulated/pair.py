@@ -18,7 +18,7 @@ from specdec.methods import Method, get_method
 from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
 from specnav.bench.data.latency import forward_ms
-from specnav.bench.records.batch import BatchCurve, on_line
+from specnav.bench.records.capacity import BatchCurve, on_line
 from specnav.results.errors import EvaluationError
 
 KNEE_ROWS = 156.0

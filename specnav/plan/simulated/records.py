@@ -13,8 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
-from specnav.plan.simulated.simulation import FleetRun
-from specnav.plan.simulated.workload import Workload
+from specnav.plan.simulated.simulation import FleetRun, Workload
 from specnav.results.demo import Setting, Versioned, percentile
 
 BATCHES = 10
