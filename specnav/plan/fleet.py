@@ -34,7 +34,7 @@ from specnav.plan.simulated.comparison import (
     played_beside,
 )
 from specnav.plan.simulated.page import write_fleet
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, RowTimes, SimulatedPair
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.search import PlanQuestion, Promise, answer_methods, order, sweep_links
@@ -186,16 +186,7 @@ def question_of(config: FleetConfig) -> tuple[PlanQuestion, list[str]]:
         given.setdefault("cloud_draft_ms", given["draft_ms"])
     if "alpha" in given:
         given.setdefault("tree_alpha", tree_for(given["alpha"]))
-    found = replace(found, **given)
-    pair = SimulatedPair(
-        draft_ms=found.draft_ms,
-        cloud_draft=RowTimes(found.cloud_draft_ms),
-        gamma=found.gamma,
-        alpha=found.alpha,
-        tree_alpha=found.tree_alpha,
-        miss=found.miss,
-        overhead_ms=config.overhead_ms,
-    )
+    pair = replace(found.pair, **given, overhead_ms=config.overhead_ms)
     work = Workload(
         config.robots, config.rate, arrivals_named(config.arrivals), (config.prompt_tokens,), (config.answer_tokens,),
         round(1000 * config.picture_kb), config.picture_ms,

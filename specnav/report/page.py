@@ -17,7 +17,7 @@ from markupsafe import Markup
 from specnav.report.charts import HALF, HEX, ChartLine, LineChart, histogram, picture, timeline
 from specnav.report.floor import draw_map
 from specnav.report.media import embed, embed_file, make_gif
-from specnav.results.demo import DemoResults, LatencyRow, Setting, energy_text, load_results, percentile
+from specnav.results.demo import DemoResults, LatencyRow, Setting, energy_text, percentile
 from specnav.results.files import write_bytes_atomic
 from specnav.results.standing import LATE_MS
 from specnav.results.trace import Decision, EpisodeTrace, episode_folder, load_traces
@@ -385,7 +385,7 @@ def write_report(run: Path) -> Path:
 
     Raises `EvaluationError` when the results or a trace cannot be read.
     """
-    results, traces = load_results(run), load_traces(run)
+    results, traces = DemoResults.load(run), load_traces(run)
     if gif := make_gif(run, [t for t in traces if t.video][:MOVING_EPISODES], GIF_BUDGET_BYTES):
         write_bytes_atomic(run / GIF_FILE, gif)
     phases = [(f"time: {name}", f"{seconds:.1f} s") for name, seconds in results.phases_s.items()]

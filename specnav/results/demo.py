@@ -314,11 +314,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def load_results(path: Path) -> DemoResults:
-    """Read `results.json` (a file, or the folder of a run)."""
-    return read_json(path / RESULTS_FILE if path.is_dir() else path, DemoResults)
-
-
 def number_of(config: Mapping[str, Setting], name: str, default: float = 0.0, low: float = 0.0) -> float:
     """A setting of a run that is a number, or a time by rows; the default where it is not set. Raises EvaluationError
     for a file that says something else there, or less than `low`.

@@ -63,9 +63,9 @@ class CurveTimes:
 class RowTimes:
     """Times from an operating point or a pacing, given by rows or as one time.
 
-    Times by rows are interpolated linearly, and the last line is extended. A single time holds up to the knee, the rows
-    that the device computes while it reads the weights; beyond, time grows in proportion. Rows of prompts, for which
-    no paper prints a time, cost their computation: the time of a one-row forward divided by the knee.
+    Times by rows are interpolated linearly, and the last line is extended, except for a pacing. A single time holds up
+    to the knee, the rows that the device computes while it reads the weights; beyond, time grows in proportion. Rows of
+    prompts, for which no paper prints a time, cost their computation: a one-row forward's time divided by the knee.
     """
 
     def __init__(self, ms: float, knee: float = KNEE_ROWS) -> None:
@@ -76,6 +76,7 @@ class RowTimes:
         if not ms > 0:
             raise EvaluationError("forward times must be more than 0 ms: give those of the GPU")
         points = [(float(rows), one) for rows, one in ms.points] if isinstance(ms, RowMs) else []
+        points += [(1e6, points[-1][1])] if points and knee == math.inf else []
         self._by_rows = cache(partial(on_line, points)) if points else None
         self._ms = float(ms)
         self._knee = knee
@@ -91,19 +92,20 @@ class RowTimes:
 class SimulatedPair:
     """Times and acceptance of a pair.
 
-    draft_ms: time of a draft forward on the edge, a number or by rows (RowMs). cloud_draft: times of the draft model
-    in the cloud. gamma: draft tokens of a chain. alpha, tree_alpha: probability that a token of a chain, or a level of
-    a tree, is accepted if all before it were. miss: share of verdicts for which fsd has no draft ready. overhead_ms:
-    time of a round on the edge in addition to drafting.
+    draft_ms, cloud_draft_ms: time of a draft forward on the edge, and in the cloud; a number or by rows (RowMs). gamma:
+    draft tokens of a chain. alpha, tree_alpha: probability that a token of a chain, or a level of a tree, is accepted
+    if all before it were. miss: share of verdicts for which fsd has no draft ready. overhead_ms: time of a round on the
+    edge in addition to drafting. knee: of the draft model in the cloud (RowTimes).
     """
 
     draft_ms: float
-    cloud_draft: SimulatedForwardTimes
+    cloud_draft_ms: float
     gamma: int = DecodingOptions.gamma
     alpha: float = 0.6
     tree_alpha: float = 0.736
     miss: float = 0.5563
     overhead_ms: float = OVERHEAD_MS
+    knee: float = KNEE_ROWS
 
     def __post_init__(self) -> None:
         """Check the values. Raises EvaluationError."""
@@ -112,6 +114,11 @@ class SimulatedPair:
                 raise EvaluationError(f"{name} is {getattr(self, name):g}: a share is from 0 to 1")
         if self.gamma < 1 or self.draft_ms < 0 or self.overhead_ms < 0:
             raise EvaluationError("a draft must have at least one token and a time of at least 0")
+
+    @property
+    def cloud_draft(self) -> RowTimes:
+        """Times of the draft model in the cloud. Raises EvaluationError unless they are positive."""
+        return RowTimes(self.cloud_draft_ms, self.knee)
 
     def draft_at(self, rows: int) -> float:
         """Milliseconds of a draft forward over `rows` rows."""
