@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from specnav.results.identity import every_nth
-from specnav.results.trace import Decision, EpisodeTrace, episode_folder
+from specnav.results.trace import EpisodeTrace, episode_folder
 
 GIF_WIDTH = 448
 CAPTION_HEIGHT = 58
@@ -38,11 +38,6 @@ def embed_file(path: Path) -> str:
     return embed(data, f"image/{kind}") if kind in ("jpeg", "png") else ""
 
 
-def caption_of(decisions: Sequence[Decision], t_s: float) -> Decision | None:
-    """The decision the robot was carrying out at a time, if any."""
-    return next((one for one in reversed(decisions) if one.t_s <= t_s), None)
-
-
 def shorten(content: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:
     """Cut text to a pixel width, with an ellipsis."""
     if font.getlength(content) <= width:
@@ -56,7 +51,7 @@ def compose(data: bytes, trace: EpisodeTrace, t_s: float) -> Image.Image:
     """A camera frame with the instruction, the reasoning and the action written below it."""
     small, normal = ImageFont.load_default(12), ImageFont.load_default(13)
     lines = [CaptionLine(5, f"“{trace.result.instruction}”", small, room=GIF_WIDTH - 76)]
-    decision = caption_of(trace.decisions, t_s)
+    decision = next((one for one in reversed(trace.decisions) if one.t_s <= t_s), None)  # then carried out
     if decision is not None:
         policy = decision.source == "policy"
         done = (

@@ -77,43 +77,31 @@ class VerifierWatch:
         return view_of(f"{where}   {self._heard_at}   {state}{seconds}", self._interval)
 
 
-def run_top(
-    config: TopConfig, console: Console | None = None, pause: Callable[[float], None] = time.sleep
-) -> int:
+def run_top(config: TopConfig) -> int:
     """Show a verifier's metrics until interrupted, or once.
 
-    Args:
-        config: The settings.
-        console: Where to draw; None: the terminal.
-        pause: Waits for a number of seconds.
-
-    Returns:
-        0, after one snapshot.
-
-    Raises:
-        UsageError: The address is invalid.
-        ScrapeFailed: Nothing answers at the first attempt.
+    Returns 0, after one snapshot. Raises UsageError if the address is invalid, ScrapeFailed if nothing answers at the
+    first attempt.
     """
-    address = Address.parse(config.address)
-    console = console or Console(highlight=False)
+    address, console = Address.parse(config.address), Console(highlight=False)
     watch = VerifierWatch(address, lambda: fetch(address), time.monotonic)
     watch.look()
     if config.once:
-        pause(config.interval_s)
+        time.sleep(config.interval_s)
         watch.look()
         console.print(watch.view())
         return 0
     if not console.is_terminal:
         while True:
-            _look_again(watch, config.interval_s, pause)
+            _look_again(watch, config.interval_s)
             console.print(watch.view())
     with Live(watch.view(), console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            _look_again(watch, config.interval_s, pause)
+            _look_again(watch, config.interval_s)
             live.update(watch.view(), refresh=True)
 
 
-def _look_again(watch: VerifierWatch, interval_s: float, pause: Callable[[float], None]) -> None:
-    pause(interval_s)
+def _look_again(watch: VerifierWatch, interval_s: float) -> None:
+    time.sleep(interval_s)
     with contextlib.suppress(ScrapeFailed):  # the view shows since when nothing answers
         watch.look()

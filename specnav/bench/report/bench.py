@@ -86,12 +86,6 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
     return chips
 
 
-def same_words(results: BenchResults) -> str:
-    """How far the tokens agree: all ids, or all but those at near-ties, which rounding may flip."""
-    near = sum(row.near_ties for row in results.rows)
-    return f"except for {near} near-ties" if near else "every id of every answer"
-
-
 def headline(results: BenchResults) -> list[Figure]:
     """The headline figures of the run."""
     rows = results.rows
@@ -99,13 +93,15 @@ def headline(results: BenchResults) -> list[Figure]:
     best = max(speeds, key=lambda row: row.speedup_vs_ar or 0.0, default=None)
     compared = [row for row in rows if row.identical_to_ar is not None and row.method != "ar"]
     same = sum(bool(row.identical_to_ar) or (row.near_ties > 0 and not row.errors) for row in compared)
+    near = sum(row.near_ties for row in rows)  # which rounding may flip
+    agree = f"except for {near} near-ties" if near else "every id of every answer"
     figures = [
         Figure("Questions", str(max((row.questions for row in rows), default=0)), f"of {results.asked}"),
         Figure(
             "Same tokens as cloud AR",
             f"{same} of {len(compared)}" if compared else "–",
             "methods" if compared else "",
-            same_words(results) if compared else "not compared",
+            agree if compared else "not compared",
         ),
     ]
     if best is not None:
@@ -254,8 +250,8 @@ def _timeline(method: str, record: AnswerRecord, until_ms: float, row: BenchRow)
     return Chart(method, picture, caption)
 
 
-def windows(rounds: Iterable[RoundStats], tokens: int = WINDOW_TOKENS) -> list[Window]:
-    """Split an answer's rounds into windows of at least `tokens` tokens.
+def windows(rounds: Iterable[RoundStats]) -> list[Window]:
+    """Split an answer's rounds into windows of at least WINDOW_TOKENS tokens.
 
     Rounds without a promise are skipped. An incomplete last window is dropped.
     """
@@ -266,7 +262,7 @@ def windows(rounds: Iterable[RoundStats], tokens: int = WINDOW_TOKENS) -> list[W
         if one.promised_ms <= 0.0 or one.took_ms <= 0.0:
             continue
         took, promised, gained = took + one.took_ms, promised + one.promised_ms, gained + one.gained
-        if gained >= tokens:
+        if gained >= WINDOW_TOKENS:
             found.append((took, promised))
             took, promised, gained = 0.0, 0.0, 0
     return found

@@ -15,7 +15,7 @@ from specdec.methods import get_method
 from specdec.options import DecodingOptions
 from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
-from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
+from specnav.bench.data.acceptance import read_acceptance
 from specnav.bench.data.papers import figures
 from specnav.bench.records.bench import BenchResults, BenchRow, load_answers
 from specnav.bench.records.predicted import (
@@ -221,9 +221,11 @@ def printed_of(results: BenchResults) -> Printed | None:
 
     Raises EvaluationError for settings that are not numbers.
     """
-    wanted, config = wanted_of(results), results.config
-    if results.point is None or wanted is None:
+    config = results.config
+    emulated = str(config.get("acceptance") or "").partition(" ")[0]
+    if results.point is None or not emulated:
         return None
+    wanted = read_acceptance(emulated, 0)
     gamma = int(number_of(config, "gamma", DecodingOptions.gamma, 1))
     # A tau refers to its own draft length, which may differ from that of the paper's point.
     alpha = wanted.value if wanted.kind == "alpha" else latency.acceptance_for(wanted.value, wanted.gamma)
@@ -247,12 +249,6 @@ def printed_of(results: BenchResults) -> Printed | None:
 
 ROW_MS_AT_100 = 8.0
 """DSSD, Table 1: |V| b / R_down at 100 Mb/s."""
-
-
-def wanted_of(results: BenchResults) -> WantedAcceptance | None:
-    """The acceptance that a run emulated; None if it emulated none."""
-    text = str(results.config.get("acceptance") or "").partition(" ")[0]
-    return read_acceptance(text, 0) if text else None
 
 
 def notes_of(run: PointRun) -> list[str]:

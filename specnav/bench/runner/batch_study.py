@@ -8,7 +8,7 @@ import queue
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,21 +65,12 @@ _ANSWER = 1500
 _TAKEN = frozenset({"target_model", "device", "quantize", "out", "resume"})
 
 
-def run_batch_study(
-    flags: Mapping[str, Any], clients: str | None, seconds: float | None,
-    load: Callable[[BenchConfig, str], LoadedModel] | None = None,
-) -> int:
+def run_batch_study(flags: Mapping[str, Any], clients: str | None, seconds: float | None) -> int:
     """Measure, draw and report. Returns the exit code: 130 if interrupted, in which case nothing is written.
 
-    Args:
-        flags: of `specnav bench`, None where not given.
-        clients: numbers of sessions, separated by commas.
-        seconds: time for measuring forwards.
-        load: loads the model; for tests.
-
-    Raises:
-        UsageError: for wrong flags; the errors of the rooms used pass through.
-    """  # fmt: skip
+    flags: of `specnav bench`, None where not given. clients: numbers of sessions, separated by commas. seconds: time
+    for measuring forwards. Raises UsageError for wrong flags; the errors of the rooms used pass through.
+    """
     _check(flags)
     counts = tuple(sorted(set(numbers_of(clients)))) if clients is not None else SESSIONS
     config = make_config({name: flags.get(name) for name in _TAKEN - {"out", "resume"}})
@@ -92,7 +83,7 @@ def run_batch_study(
     began, when = time.monotonic(), started_at()
     psutil.cpu_percent()
     with noting_the_end() as ending:
-        curve = _measure(config, flags, counts, seconds or SECONDS, load or _load, console)
+        curve = _measure(config, flags, counts, seconds or SECONDS, console)
         curve.save(folder)
     if (folder / BATCH_FILE).is_file():
         results = StudyResults(
@@ -116,17 +107,16 @@ def _check(flags: Mapping[str, Any]) -> None:
 
 
 def _measure(
-    config: BenchConfig, flags: Mapping[str, Any], counts: tuple[int, ...], seconds: float,
-    load: Callable[[BenchConfig, str], LoadedModel], console: Console,
-) -> BatchCurve:  # fmt: skip
+    config: BenchConfig, flags: Mapping[str, Any], counts: tuple[int, ...], seconds: float, console: Console
+) -> BatchCurve:
     say(console, f"study {NAME}: forwards of up to {max(counts)} sessions, about {seconds:.0f} s; then long prompts")
-    target = load(config, config.target_model)
+    target = _load(config, config.target_model)
     points = measure_curve(target, counts, ROWS, seconds)
     for one in points:
         say(console, f"  {in_one_line(one)}")
     models = [target]
     if not flags.get("target_model"):  # the text target takes no images, the robot's target does
-        models.append(load(config, str(DEFAULT_TARGET)))
+        models.append(_load(config, str(DEFAULT_TARGET)))
     prompts: list[PromptDelay] = []
     for model in models:
         for chunk in (Policy.chunk, WHOLE):

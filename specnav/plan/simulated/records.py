@@ -101,8 +101,8 @@ def figures_of(played: FleetRun, method: str, work: Workload, gpus: int) -> Flee
     )
 
 
-def batch_ci(values: Sequence[tuple[float, float]], begin: float, end: float, percent: float = 95) -> float | None:
-    """Half of the 95 % confidence interval of a percentile, from the percentiles of ten equal batches of time.
+def batch_ci(values: Sequence[tuple[float, float]], begin: float, end: float) -> float | None:
+    """Half of the 95 % confidence interval of the 95th percentile, from those of ten equal batches of time.
 
     values: (time, value). None if a batch is empty.
     """
@@ -113,7 +113,7 @@ def batch_ci(values: Sequence[tuple[float, float]], begin: float, end: float, pe
             parts[place].append(value)
     if not all(parts):
         return None
-    found = [percentile(part, percent) or 0.0 for part in parts]
+    found = [percentile(part, 95) or 0.0 for part in parts]
     return T_9 * statistics.stdev(found) / math.sqrt(BATCHES)
 
 

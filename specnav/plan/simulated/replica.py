@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     import simpy
 
 
+SLACK = 2
+
+
 @dataclass(frozen=True)
 class ReplicaPolicy(Policy):
     """Limits of a verifier, as in `specnav serve`. kv_tokens: capacity of all sessions' KV caches, in tokens."""
@@ -235,12 +238,11 @@ class SimulatedReplica:
 class SimulatedDirectory:
     """Sends a session to the verifier with the fewest open sessions.
 
-    If `local`, it prefers the robot's last verifier, unless that has more than `slack` sessions above the minimum.
+    If `local`, it prefers the robot's last verifier, unless that has more than SLACK sessions above the minimum.
     """
 
     replicas: list[SimulatedReplica]
     local: bool = False
-    slack: int = 2
     _last: dict[int, SimulatedReplica] = field(default_factory=dict)
     _turn: int = 0
 
@@ -249,7 +251,7 @@ class SimulatedDirectory:
         self._turn = (self._turn + 1) % len(self.replicas)  # ties go to a different verifier each time
         in_turn = chain(self.replicas[self._turn :], self.replicas[: self._turn])
         found, last = min(in_turn, key=attrgetter("open")), self._last.get(robot)
-        if self.local and last is not None and last.open <= found.open + self.slack:
+        if self.local and last is not None and last.open <= found.open + SLACK:
             found = last
         self._last[robot] = found
         return found, found is last
