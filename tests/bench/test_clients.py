@@ -27,7 +27,6 @@ def client(number: int, every_s: float, wrong: bool = False, error: str = "") ->
     """Gets two tokens every this many seconds from second 0 to 20, and has answered question 0."""
     times = [every_s * step for step in range(int(20 / every_s))]
     return ClientRecord(
-        number,
         chunks=[(at, 2) for at in times],
         rounds=[(at, round_of(number)) for at in times],
         answers=[(0, (1, 9) if wrong else (1, 2))],

@@ -17,17 +17,9 @@ from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
 from specnav.bench.data.acceptance import read_acceptance
 from specnav.bench.data.papers import figures
-from specnav.bench.records.bench import BenchResults, BenchRow, load_answers
-from specnav.bench.records.predicted import (
-    CLOUD_SD,
-    HINTED,
-    PREDRAFTED,
-    Parts,
-    Prediction,
-    formula_of,
-    predictions_of,
-)
-from specnav.bench.records.summary import common_answers, ours_for, time_scale_of, unscaled
+from specnav.bench.records.bench import BenchResults, BenchRow
+from specnav.bench.records.predicted import CLOUD_SD, HINTED, PREDRAFTED, Parts, formula_of
+from specnav.bench.records.summary import ours_for, time_scale_of, unscaled
 from specnav.bench.report.bench import chips_of
 from specnav.bench.studies.figures import system_of
 from specnav.bench.studies.plan import Table
@@ -62,7 +54,6 @@ class PointRun:
 
     folder: str
     results: BenchResults
-    predicted: list[Prediction]
     printed: Printed | None
     time_scale: float
 
@@ -92,19 +83,17 @@ def load_points(folder: Path, warn: Callable[[str], None]) -> list[PointRun]:
     for place in sorted(path.parent for path in folder.glob(f"*/{RESULTS_FILE}")):
         try:
             results = BenchResults.load(place)
-            answers = common_answers(load_answers(place), [row.method for row in results.rows])
             scale = time_scale_of(results.config)
             number_of(results.config, "temperature")
         except EvaluationError as error:
             warn(f"{place.name} is left out: {error}")
             continue
-        predicted: list[Prediction] = []
         printed: Printed | None = None
         try:
-            predicted, printed = predictions_of(results, answers), printed_of(results)
+            printed = printed_of(results)
         except (EvaluationError, OptionsError) as error:
             warn(f"{place.name} is shown without the paper's own numbers: {error}")
-        found.append(PointRun(place.name, results, predicted, printed, scale))
+        found.append(PointRun(place.name, results, printed, scale))
     if not found:
         raise EvaluationError(f"{folder} holds no run of an operating point that can be read")
     return found
@@ -219,9 +208,11 @@ class Printed:
 def printed_of(results: BenchResults) -> Printed | None:
     """The paper's numbers for a run at a point with its paper's acceptance; None for any other run.
 
-    Raises EvaluationError for settings that are not numbers.
+    Raises EvaluationError for settings that are not numbers, OptionsError for a method that does not exist.
     """
     config = results.config
+    for row in results.rows:
+        formula_of(row.method)
     emulated = str(config.get("acceptance") or "").partition(" ")[0]
     if results.point is None or not emulated:
         return None

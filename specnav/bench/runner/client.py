@@ -30,7 +30,6 @@ class BenchClientJob:
     as text, where acceptance is emulated.
     """
 
-    number: int
     endpoint: str
     method: str
     config: BenchConfig
@@ -47,7 +46,6 @@ class ClientRecord:
     order. answers: (index of the prompt, ids) of complete answers. error: why the client ended early.
     """
 
-    number: int
     chunks: list[tuple[float, int]] = field(default_factory=list)
     rounds: list[tuple[float, RoundStats]] = field(default_factory=list)
     answers: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
@@ -65,7 +63,7 @@ def run_client(job: BenchClientJob, pipe: Connection) -> None:
     settle_memory()
     pipe.send("ready")
     begin, end = pipe.recv()
-    record = ClientRecord(job.number)
+    record = ClientRecord()
     try:
         time.sleep(max(0.0, begin - time.monotonic()))
         with connect(job.endpoint, connect_timeout_s=PATIENCE_S, reply_timeout_s=PATIENCE_S) as link:

@@ -82,7 +82,7 @@ def measure_clients(
         metrics = metrics_of(place.verifier.log)
         jobs = [
             BenchClientJob(
-                number, endpoint, method, config, tuple(prompts), number * 5 % len(prompts), str(disturbance or "")
+                endpoint, method, config, tuple(prompts), number * 5 % len(prompts), str(disturbance or "")
             )
             for number in range(clients)
         ]

@@ -47,7 +47,6 @@ class System:
     over_ar: speed-up of `fsd` over cloud AR; the product, if it is printed in two steps.
     """
 
-    name: str
     path: str
     threads: int
     miss: float
@@ -59,7 +58,6 @@ def systems() -> list[System]:
     paper = figures()[FSD_PAPER]
     found = [
         System(
-            f"{pair.replace('_', ' → ', 1).replace('_', '-')}, {device}",
             f"{FSD_PAPER}.speedup_average.{pair}.{device}",
             paper["system"][pair][device]["threads"],
             one["miss"],
@@ -69,7 +67,7 @@ def systems() -> list[System]:
         for device, one in devices.items()
     ]
     robot = paper["robot"]
-    return [*found, System("robot", f"{FSD_PAPER}.robot", robot["threads"], robot["miss"], robot["ar_fsd"])]
+    return [*found, System(f"{FSD_PAPER}.robot", robot["threads"], robot["miss"], robot["ar_fsd"])]
 
 
 def system_of(point: PointRecord | None) -> System | None:
