@@ -46,6 +46,13 @@ def test_what_cannot_be_compared_is_told(backends, models, said):
         candidates_of(DraftsWords(parts(backends), parts(models)), "/nowhere/default", tiny.BUILT)
 
 
+def test_two_drafts_of_one_name_are_refused(tmp_path):
+    other = tmp_path / "text-draft"
+    other.mkdir()
+    with pytest.raises(UsageError, match="the same name"):
+        labels("gguf:f16", f"{FOLDER},{other}")
+
+
 @pytest.mark.slow
 def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys):
     runs = MadeUpRuns()

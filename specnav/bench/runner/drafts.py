@@ -163,7 +163,10 @@ def candidates_of(asked: DraftsWords, default: str, work: Path) -> list[DraftCan
             found += _of(path, file, backend, kind, work)
     if not found:
         raise UsageError("no draft is left to compare: a GGUF file runs on gguf, a folder on torch or gguf")
-    return list(dict.fromkeys(found))
+    found = list(dict.fromkeys(found))
+    if len({one.slug for one in found}) < len(found):
+        raise UsageError("two of the drafts have the same name, which would mix them up: give a folder another name")
+    return found
 
 
 def _of(path: Path, file: Path | None, backend: str, kind: str, work: Path) -> list[DraftCandidate]:
