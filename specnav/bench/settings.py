@@ -12,7 +12,7 @@ from cloud_verifier.config import ServerConfig
 from specdec.link.shaping import LinkProfile, parse_outages
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.row_ms import MAX_MS, read_ms
-from specdec.settings import REQUIRED, check_settings, same_as, setting, words
+from specdec.settings import REQUIRED, check_settings, same_as, setting, settings_of, words
 from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
@@ -236,6 +236,11 @@ class AtPaper:
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)
+
+
+def flag_of(name: str) -> str:
+    """The command-line flag of a setting of runs."""
+    return {**settings_of(BenchConfig), **settings_of(AtPaper)}[name].spellings[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import CONTEXT, clock_of, measure_curve, plain_ids
 from specnav.bench.runner.run import series_folder
 from specnav.bench.runner.study import keep_study, show
-from specnav.bench.settings import BenchConfig, make_config
+from specnav.bench.settings import BenchConfig, flag_of, make_config
 from specnav.bench.studies.batch import ROWS, SESSIONS
 from specnav.errors import HarnessError, UsageError
 from specnav.paths import DEFAULT_TARGET
@@ -102,8 +102,7 @@ def run_batch_study(flags: Mapping[str, Any], clients: str | None, seconds: floa
 
 def _check(flags: Mapping[str, Any]) -> None:
     if others := [name for name, value in flags.items() if value not in (None, False) and name not in _TAKEN]:
-        flag = "--" + others[0].removesuffix("_ms").removesuffix("_mbps").replace("_", "-")
-        raise UsageError(f"study {NAME} measures forwards of --target-model alone; leave {flag} out")
+        raise UsageError(f"study {NAME} measures forwards of --target-model alone; leave {flag_of(others[0])} out")
 
 
 def _measure(

@@ -30,7 +30,7 @@ from specnav.bench.runner.loop import WARM_UP_TOKENS
 from specnav.bench.runner.points import is_finished, point_names
 from specnav.bench.runner.run import changed_settings, methods_of, run_bench, series_folder
 from specnav.bench.runner.view import BenchView
-from specnav.bench.settings import BenchConfig, make_config, with_times
+from specnav.bench.settings import BenchConfig, flag_of, make_config, with_times
 from specnav.bench.studies import study_named, study_names
 from specnav.bench.studies.plan import Study, StudyRequest, StudySetting, Table
 from specnav.errors import UsageError
@@ -181,8 +181,6 @@ class StudyTerminalView(BenchView):
 
 
 POINT = "go2-wifi6"
-_FLAGS = {"rtt_ms": "--rtt"}
-"""Flags whose name differs from their setting's."""
 
 
 @dataclass(frozen=True)
@@ -214,8 +212,7 @@ def check_flags(flags: Mapping[str, Any], studies: Sequence[Study]) -> None:
             raise UsageError(f"study {study.name} has its own methods; leave --methods out")
         for name in study.sets:
             if flags.get(name) is not None:
-                flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
-                raise UsageError(f"study {study.name} varies this itself; leave {flag} out")
+                raise UsageError(f"study {study.name} varies this itself; leave {flag_of(name)} out")
 
 
 def make_jobs(flags: Mapping[str, Any], studies: Sequence[Study], time_scale: float) -> list[StudyJob]:
