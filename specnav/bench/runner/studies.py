@@ -93,8 +93,4 @@ def run_computed(study: Study, flags: Mapping[str, Any], own: Sequence[str]) -> 
 def _pair(word: str, known: Mapping[str, Any]) -> tuple[str, Any]:
     """Parse NAME=VALUE of `--with`; the value gets its setting's type."""
     name, _, value = word.partition("=")
-    kind = known[name].kind if name in known else str
-    try:
-        return name, kind(value)
-    except ValueError:
-        return name, value
+    return name, known[name].from_words(value) if name in known else value
