@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from specdec.edge.stats import RoundStats
-from specnav.bench.records.capacity import CLIENTS_FILE
+from specnav.bench.records.capacity import CLIENTS_FILE, ClientsRow
 from specnav.bench.runner.client import ClientRecord
-from specnav.bench.runner.clients import numbers_of, run_capacity, summarise, table
+from specnav.bench.runner.clients import ClientQuestions, numbers_of, run_capacity, summarise, table
 from specnav.bench.runner.watch import Between, LoadSample, between, metrics_of
 from specnav.errors import HarnessError, UsageError
 from specnav.top.scrape import MetricSample, Scrape
@@ -86,6 +86,20 @@ def test_two_looks_make_the_figures_of_the_time_between() -> None:
 def test_busy_cores_are_the_clients_or_mostly_others(busy: float, ours: float, mark: str) -> None:
     row = summarise("sd", [client(1, 0.2)], 5.0, 15.0, [(1, 2)], Between({}, busy, ours))
     assert row.mark == mark and row.cores_others == pytest.approx(busy - ours)
+
+
+def test_what_was_measured_before_an_error_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(config: object, method: str, count: int, *_: object) -> ClientsRow:
+        if count == 2:
+            raise HarnessError("a client did not end")
+        return summarise(method, [client(1, 0.2)], 5.0, 15.0, [(1, 2)], SEEN)
+
+    monkeypatch.setattr("specnav.bench.runner.clients.ask_target", lambda *_: ClientQuestions([], [], None, None))
+    monkeypatch.setattr("specnav.bench.runner.clients.measure_clients", measured)
+    with pytest.raises(UsageError, match="did not end"):
+        run_capacity({"methods": ("sd",), "out": tmp_path / "run"}, "1,2", 1.0, ())
+    written = msgspec.json.decode((tmp_path / "run" / CLIENTS_FILE).read_bytes())
+    assert [row["clients"] for row in written["rows"]] == [1]
 
 
 def test_a_log_without_metrics_is_one_line(tmp_path: Path) -> None:
