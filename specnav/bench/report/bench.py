@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from specdec.edge.stats import RoundStats
-from specnav.bench.data.points import PaperFigure
+from specnav.bench.data.points import QUANTITIES, PaperFigure
 from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_answers
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers, ours_for, time_scale_of
@@ -37,14 +37,6 @@ ENGINE_NAMES = {"own": "our own engine", "llamacpp": "llama.cpp", "vllm": "vLLM"
 WINDOW_TOKENS = 32
 Window = tuple[float, float]
 """(measured, promised) milliseconds for a window of tokens: what a controller promised of its plans."""
-QUANTITY_WORDS = {
-    "speedup": "speed-up over {}",
-    "tau": "τ, tokens a round",
-    "accepted": "draft tokens accepted a round",
-    "tpot_ms": "ms a token",
-    "tokens_per_s": "tokens a second",
-    "predraft_hit_rate": "pre-draft hit rate",
-}
 
 
 def methods_of(results: BenchResults) -> list[str]:
@@ -123,16 +115,11 @@ def headline(results: BenchResults) -> list[Figure]:
 
 def beside_the_paper(results: BenchResults) -> list[tuple[PaperFigure, str, int, float | None]]:
     """The paper's figures in the file's order: (figure, quantity in words, digits to show, this run's value)."""
-    scale = time_scale_of(results.config)
-    return [
-        (
-            figure,
-            QUANTITY_WORDS[figure.quantity].format(figure.over),
-            1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2,
-            ours_for(figure, results.rows, scale),
-        )
-        for figure in results.printed
-    ]
+    found, scale = [], time_scale_of(results.config)
+    for figure in results.printed:
+        words, digits = QUANTITIES[figure.quantity]
+        found.append((figure, words.format(figure.over), digits, ours_for(figure, results.rows, scale)))
+    return found
 
 
 def speedup_chart(results: BenchResults) -> RowChart:

@@ -17,6 +17,7 @@ from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
 from specnav.bench.data.acceptance import read_acceptance
 from specnav.bench.data.papers import figures
+from specnav.bench.data.points import QUANTITIES
 from specnav.bench.records.bench import BenchResults, BenchRow
 from specnav.bench.records.predicted import CLOUD_SD, HINTED, PREDRAFTED, Parts, formula_of
 from specnav.bench.records.summary import ours_for, time_scale_of, unscaled
@@ -41,7 +42,6 @@ TABLES = {
     "tpot_ms": "Milliseconds a token",
     "tokens_per_s": "Tokens a second",
 }
-DIGITS = {"speedup": 2, "tau": 2, "tpot_ms": 1, "tokens_per_s": 1}
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> Table:
 
 def _cell(quantity: str, method: str, run: PointRun) -> str:
     """Our figure / the paper's / its formula's with the paper's numbers, as far as they exist."""
-    texts = [shown(one, DIGITS[quantity]) for one in run.three(method, quantity)]
+    _, digits = QUANTITIES[quantity]
+    texts = [shown(one, digits) for one in run.three(method, quantity)]
     while len(texts) > 1 and texts[-1] == NO_VALUE:
         texts.pop()
     return " / ".join(texts)
