@@ -83,7 +83,7 @@ class TestThePapersFigures:
         assert (jetson.threads, jetson.miss) == (15, 39.94) and jetson.over_ar == pytest.approx(1.35 * 1.11)
 
     def test_a_point_is_about_its_system(self):
-        assert system_of(load_point("go2-wifi6")[1]).name == "robot"
+        assert system_of(load_point("go2-wifi6")[1]).path == "fsd_000.robot"
         assert system_of(load_point("jetson-llama2")[1]).threads == 15
         assert system_of(load_point("specedge-32b")[1]) is None and system_of(None) is None
 
