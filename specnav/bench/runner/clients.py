@@ -273,7 +273,7 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
     if ending.error and not rows:
         raise UsageError(ending.error)
     settings = {**settings_of(config, methods), "seconds": seconds, "server_flags": " ".join(server_flags)}
-    line, place = asked.acceptance and asked.acceptance.line, folder / CLIENTS_FILE
+    line, place = asked.acceptance.line if asked.acceptance else None, folder / CLIENTS_FILE
     interrupted = bool(ending.code)
     found = ClientsRun(config=settings, started_at=began, interrupted=interrupted, acceptance=line, rows=rows)
     write_json(place, found)
