@@ -34,30 +34,28 @@ class TopConfig:
         check_settings(self, UsageError)
 
 
+@dataclass
 class VerifierWatch:
-    """State of the watched verifier. If the verifier goes away, the watch goes on until it is back."""
+    """State of the watched verifier. If the verifier goes away, the watch goes on until it is back.
 
-    def __init__(self, address: Address, text: Callable[[], str], clock: Callable[[], float]) -> None:
-        """Create a watch.
+    address: where the metrics are. text: returns the verifier's current /metrics, or raises ScrapeFailed. clock:
+    returns seconds.
+    """
 
-        Args:
-            address: Where the metrics are.
-            text: Returns the verifier's current /metrics, or raises ScrapeFailed.
-            clock: Returns seconds.
-        """
-        self._address = address
-        self._text = text
-        self._clock = clock
-        self._before: Scrape | None = None
-        self._interval: Interval | None = None
-        self._heard_s = clock()
-        self._heard_at = time.strftime("%H:%M:%S")
-        self._answers = False
+    address: Address
+    text: Callable[[], str]
+    clock: Callable[[], float]
+    _before: Scrape | None = None
+    _interval: Interval | None = None
+    _answers: bool = False
+
+    def __post_init__(self) -> None:
+        self._heard_s, self._heard_at = self.clock(), time.strftime("%H:%M:%S")
 
     def look(self) -> None:
         """Scrape once; the figures then cover the time since the previous scrape. Raises ScrapeFailed."""
         try:
-            now = parse(self._text(), self._clock())
+            now = parse(self.text(), self.clock())
         except ScrapeFailed:
             self._before, self._answers = None, False  # figures across the gap would belong to no interval
             raise
@@ -67,9 +65,9 @@ class VerifierWatch:
 
     def view(self) -> RenderableType:
         """Draw the current state."""
-        where = f"verifier {self._address}"
+        where = f"verifier {self.address}"
         if not self._answers:
-            silent_s = self._clock() - self._heard_s
+            silent_s = self.clock() - self._heard_s
             return view_of(f"{where}   no answer since {self._heard_at} ({silent_s:.0f} s)", self._interval)
         draining = self._interval is not None and self._interval.now.total("draining") > 0
         state = "draining" if draining else "serving"

@@ -15,15 +15,19 @@ from specnav.bench.data.names import same_at, unlike_methods
 from specnav.bench.data.papers import figure
 from specnav.bench.data.points import POINTS, load_point, paper_acceptance
 from specnav.bench.records.bench import AcceptanceRecord, BenchJournal, BenchResults
-from specnav.bench.report.points import formula_at, load_points, paper_of, printed_of, write_points
-from specnav.bench.report.written import (
+from specnav.bench.report.points import (
     BEGIN,
     BLOCK,
     END,
     block,
-    table,
+    figures_table,
+    formula_at,
+    load_points,
+    paper_of,
+    printed_of,
     with_block,
     with_table,
+    write_points,
     write_tables,
 )
 from specnav.bench.runner.points import run_points
@@ -128,7 +132,7 @@ class TestTheTables:
         assert paper_of(run, "sd", "speedup") == 1.5
         # 40 ms of link, four drafts of 3 ms and 30 ms of verification for 2.5 tokens, against 30 ms a token
         assert formula_at(run, "sd", "speedup") == pytest.approx(30 / ((40 + 12 + 30) / 2.5), rel=1e-3)
-        assert f"({1.5:.2f}; {30 / (82 / 2.5):.2f})" in table([run])
+        assert f"({1.5:.2f}; {30 / (82 / 2.5):.2f})" in figures_table([run])
         ours = next(row.speedup_vs_ar for row in run.results.rows if row.method == "sd")
         kept = yaml.safe_load(block(run))["measured"]
         assert kept["over_ar"]["sd"] == [round(ours, 2), 1.5, 0.91]

@@ -25,8 +25,17 @@ from specnav.bench.runner.batch_study import run_batch_study
 from specnav.bench.runner.clients_study import run_clients_study
 from specnav.bench.runner.forwards import measure_curve
 from specnav.bench.studies import study_named
-from specnav.bench.studies.cells import METHODS, RTTS, ServingCell, best_gammas, cells, searches, seen_in
-from specnav.bench.studies.clients import PAPER, predicted
+from specnav.bench.studies.clients import (
+    METHODS,
+    PAPER,
+    RTTS,
+    ServingCell,
+    best_gammas,
+    cells,
+    predicted,
+    searches,
+    seen_in,
+)
 from specnav.errors import HarnessError, UsageError
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_json

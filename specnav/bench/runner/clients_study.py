@@ -38,7 +38,7 @@ from specnav.bench.runner.run import LOGS, differing, new_folder, series_folder,
 from specnav.bench.runner.study import check_flags, in_words, keep_study, scaled, show
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
-from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
+from specnav.bench.studies.clients import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
 from specnav.errors import UsageError
 from specnav.results.demo import SCHEMA, Setting, describe_machine
 from specnav.results.files import read_json, write_json

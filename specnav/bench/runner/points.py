@@ -20,8 +20,7 @@ from specnav.bench.data.points import POINTS, load_point
 from specnav.bench.data.questions import load_questions
 from specnav.bench.records.bench import BenchResults
 from specnav.bench.report.bench import write_bench_report
-from specnav.bench.report.points import load_points, write_points
-from specnav.bench.report.written import write_tables
+from specnav.bench.report.points import load_points, write_points, write_tables
 from specnav.bench.runner.run import changed_settings, methods_of, run_bench, series_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.errors import UsageError

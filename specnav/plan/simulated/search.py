@@ -6,7 +6,7 @@ costs, round trips.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from specdec.link.shaping import LinkProfile
@@ -53,29 +53,25 @@ class Promise:
         return f"p95 of a {self.of} within {self.ms:g} ms"
 
 
+@dataclass
 class Planner:
-    """Simulates fleets on request, each one only once."""
+    """Simulates fleets on request, each one only once.
 
-    def __init__(
-        self, fleet: Fleet, promise: Promise, seed: int, methods: Sequence[str] = METHODS, coarse: bool = False,
-        auto: Mapping[LinkProfile, str] | None = None,
-    ) -> None:  # fmt: skip
-        """Prepare a planner.
+    fleet: its numbers of robots and GPUs are varied. promise: the bound to keep. methods: those from which `auto`
+    chooses. coarse: fewer decisions per run, and a less precise search. auto: the method that `auto` uses on each link;
+    None: find it by simulation.
+    """
 
-        Args:
-            fleet: the fleet; its numbers of robots and GPUs are varied.
-            promise: the bound to keep.
-            seed: of the simulation.
-            methods: methods from which `auto` chooses.
-            coarse: fewer decisions per run, and a less precise search.
-            auto: the method that `auto` uses on each link; None: find it by simulation.
-        """
-        self.fleet, self.promise = fleet, promise
-        self._seed = seed
-        self._methods = tuple(name for name in methods if name != "auto") or tuple(n for n in METHODS if n != "auto")
-        self._auto = auto
-        self._decisions, self._exact = (FEW, COARSE) if coarse else (ENOUGH, FINE)
-        self.seen: dict[tuple[str, int, int], FleetFigures] = {}
+    fleet: Fleet
+    promise: Promise
+    seed: int
+    methods: Sequence[str] = METHODS
+    coarse: bool = False
+    auto: Mapping[LinkProfile, str] | None = None
+    seen: dict[tuple[str, int, int], FleetFigures] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._decisions, self._exact = (FEW, COARSE) if self.coarse else (ENOUGH, FINE)
 
     def window(self, robots: int) -> Window:
         """The simulated time: long enough for the needed number of decisions and for several times the promise."""
@@ -95,25 +91,26 @@ class Planner:
             most_open = allowed if work.arrivals != "after" else float("inf")
             window = self.window(robots)
             auto = self.best_on_links() if method == "auto" else EMPTY
-            played = simulate(fleet, method, self._seed, window, most_open=most_open, auto=auto)
+            played = simulate(fleet, method, self.seed, window, most_open=most_open, auto=auto)
             self.seen[key] = figures_of(played, method, work, gpus)
         return self.seen[key]
 
     def best_on_links(self) -> Mapping[LinkProfile, str]:
         """For each link, the method that serves the most robots; ties go to the one fastest for a single robot."""
-        if self._auto is None:
+        if self.auto is None:
             found: dict[LinkProfile, str] = {}
             for profile, _ in self.fleet.links:
                 fleet = replace(self.fleet, links=((profile, 1.0),))
-                alone = Planner(fleet, self.promise, self._seed, self._methods, coarse=True)
+                alone = Planner(fleet, self.promise, self.seed, self.methods, coarse=True)
                 found[profile] = alone._best()
-            self._auto = found
-        return self._auto
+            self.auto = found
+        return self.auto
 
     def _best(self) -> str:
         ranks: dict[str, tuple[int, float]] = {}
         guess = 0
-        for method in self._methods:
+        named = [name for name in self.methods if name != "auto"]
+        for method in named or [name for name in METHODS if name != "auto"]:
             most = self.most_robots(method, POOL, guess)
             guess = max(guess, most)
             ranks[method] = (most, -self.promise.value(self.look(method, 1, 1)))
