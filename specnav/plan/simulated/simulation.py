@@ -160,23 +160,24 @@ def simpy_module() -> Any:
     return simpy
 
 
+@dataclass
 class _FleetState:
-    """The state of one run."""
+    """The state of one run; see `simulate`."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        method: str,
-        seed: int,
-        window: Window,
-        most_open: float,
-        keep: bool,
-        auto: Mapping[LinkProfile, str],
-    ) -> None:
+    fleet: Fleet
+    method: str
+    seed: int
+    window: Window
+    most_open: float
+    keep: bool
+    auto: Mapping[LinkProfile, str]
+    overloaded: bool = False
+    in_progress: int = 0
+    decisions: list[SimulatedDecision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        fleet, window = self.fleet, self.window
         self.env: simpy.Environment = simpy_module().Environment()
-        self.fleet, self.method, self.window, self.keep = fleet, method, window, keep
-        self.most_open = most_open
-        self.overloaded = False
         self.counted = Counted(window.warm_ms, window.end_ms)
         self.replicas = [
             SimulatedReplica(self.env, fleet.target, fleet.pair.cloud_draft, fleet.policy, self.counted)
@@ -184,15 +185,13 @@ class _FleetState:
         ]
         self.directory = SimulatedDirectory(self.replicas, fleet.kept > 0)
         self.edges = [
-            SimulatedEdge(number, profile, seed * 1_000_003 + number)
+            SimulatedEdge(number, profile, self.seed * 1_000_003 + number)
             for number, profile in zip(range(fleet.work.robots), _dealt(fleet.links), strict=False)
         ]
-        self.drawn = Random(seed)
-        self.decisions: list[SimulatedDecision] = []
-        self.in_progress = 0
+        self.drawn = Random(self.seed)
         self.ways = {
             profile: way_of(
-                auto[profile] if method == "auto" else method, fleet.pair, fleet.target, profile.rtt_ms
+                self.auto[profile] if self.method == "auto" else self.method, fleet.pair, fleet.target, profile.rtt_ms
             )
             for profile, _ in fleet.links
         }
@@ -250,15 +249,15 @@ class _FleetState:
         assert event.callbacks is not None
         event.callbacks.append(lambda _: act())
 
-    def arrivals(self, seed: int) -> Generator[simpy.Event, None, None]:
+    def arrivals(self) -> Generator[simpy.Event, None, None]:
         """Process that makes all robots' decisions due."""
-        times, robots = arrivals_of(self.fleet.work, self.window.end_ms, seed)
+        times, robots = arrivals_of(self.fleet.work, self.window.end_ms, self.seed)
         for at_ms, robot in zip(times.tolist(), robots.tolist(), strict=True):
             if at_ms > self.env.now:
                 yield self.env.timeout(at_ms - self.env.now)
             self.due(self.edges[robot], self.env.now)
 
-    def play(self, seed: int) -> None:
+    def play(self) -> None:
         """Run until all measured decisions have ended, or the run is aborted."""
         env, window, work = self.env, self.window, self.fleet.work
         if work.arrivals == "after":
@@ -266,7 +265,7 @@ class _FleetState:
                 spread = 1e3 / work.rate if work.rate < float("inf") else min(1e3, 50.0 * work.robots)
                 self.later(self.drawn.uniform(0.0, spread), edge)
         else:
-            env.process(self.arrivals(seed))
+            env.process(self.arrivals())
         for number in range(1, CHECKS + 1):
             env.run(until=number * window.end_ms / CHECKS)
             if self.overloaded:
@@ -318,7 +317,7 @@ def simulate(
     if method == "auto" and not all(profile in auto for profile, _ in fleet.links):
         raise EvaluationError("auto needs the best method of each link")
     run = _FleetState(fleet, method, seed, window, most_open, keep, auto)
-    run.play(seed)
+    run.play()
     unbegun = [
         SimulatedDecision(edge.number, due, -1.0, 0, 1, method)
         for edge in run.edges
