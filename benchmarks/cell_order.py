@@ -17,7 +17,7 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.bench.data.questions import load_questions
 from specnav.bench.runner.near_ties import both_ways, out_of_order
-from specnav.bench.runner.target import load_target
+from specnav.bench.runner.processes import load_target
 from specnav.bench.settings import make_config
 
 

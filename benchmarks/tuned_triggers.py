@@ -42,8 +42,7 @@ from specnav.bench.data.points import OperatingPoint, load_point, paper_acceptan
 from specnav.bench.data.questions import load_questions
 from specnav.bench.records.bench import MeasuredAnswer
 from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
-from specnav.bench.runner.contestants import EdgeContestant
-from specnav.bench.runner.edge import load_edge
+from specnav.bench.runner.edge import EdgeContestant, load_edge
 from specnav.bench.runner.loop import prompt_of
 from specnav.bench.runner.processes import surroundings
 from specnav.bench.settings import make_config

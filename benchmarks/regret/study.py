@@ -9,7 +9,7 @@ import msgspec
 
 from benchmarks.regret.playing import PlayedWorld, language_of, methods_in, play
 from benchmarks.regret.worlds import SimulatedWorld, random_world
-from specnav.bench.report.promises import WINDOW_TOKENS, mean_error, windows
+from specnav.bench.report.bench import WINDOW_TOKENS, mean_error, windows
 
 ENOUGH = 0.95
 """The share of the best fixed method's speed that `auto` should reach."""

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from specdec.errors import DECODE_ERRORS
 from specnav.results.demo import RESULTS_FILE, Setting, Versioned
-from specnav.results.errors import EvaluationError
-from specnav.results.files import read_json, write_json
+from specnav.results.files import read_json, read_lines, write_json
 
 DECISIONS_FILE = "decisions.jsonl"
 FRAMES = "frames"
@@ -206,22 +204,7 @@ def append_decisions(run: Path, records: Iterable[DecisionRecord]) -> None:
         stream.write(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
 
 
-_decoder = msgspec.json.Decoder(DecisionRecord)
-
-
 def load_decisions(run: Path) -> list[DecisionRecord]:
     """The decisions of a run; an incomplete last line of a killed run is dropped. Raises EvaluationError."""
-    path = run / DECISIONS_FILE
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise EvaluationError(
-            f"cannot read {path}: {error.strerror or error}; give the folder of a replay"
-        ) from error
-    found = []
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            found.append(_decoder.decode(line))
-        except DECODE_ERRORS as error:
-            raise EvaluationError(f"{path} line {number}: {error}; give the folder of a replay") from error
-    return found
+    advice = "give the folder of a replay"
+    return read_lines(run / DECISIONS_FILE, DecisionRecord, "a replay", advice)

@@ -12,11 +12,11 @@ from cloud_verifier.config import ServerConfig
 from specdec.link.shaping import LinkProfile, parse_outages
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.row_ms import MAX_MS, read_ms
-from specdec.settings import REQUIRED, check_settings, same_as, setting, words
+from specdec.settings import REQUIRED, check_settings, same_as, setting, settings_of, words
 from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
-from specnav.published.pairs import pair_named
+from specnav.published.pairs import with_pair
 
 QUESTIONS = CONFIG / "questions" / "short.jsonl"
 PACING = "MS[:ROWS,...]"
@@ -192,7 +192,6 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         if name in given and Path(given[name]).exists():
             given[name] = str(Path(given[name]).resolve())
     base: dict[str, Any] = {}
-    pair = given.get("pair")
     at_paper = given.pop("at_paper_acceptance", False)
     if not given.get("point", "none").strip():
         raise UsageError("--point names no operating point: give one, or leave it out")
@@ -203,13 +202,10 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         raise UsageError("--at-paper-acceptance needs an operating point; name one with --point")
     if at_paper and given.get("acceptance"):
         raise UsageError("--at-paper-acceptance and --acceptance both set the acceptance: give one of them")
-    if pair is not None:
-        named = pair_named(pair)
-        target, exits = named.served_by(given.get("engine", BenchConfig.engine))
-        draft = target if base.get("acceptance") or given.get("acceptance") else named.draft
-        if not draft and "draft_model" not in given:
-            raise UsageError(named.tells_no_draft("name one with --draft-model"))
-        given = {"target_model": target, "draft_model": draft, "exits": exits, **given}
+    # Where acceptance is emulated, the target drafts.
+    draft = "" if base.get("acceptance") or given.get("acceptance") else "draft_model"
+    engine = given.get("engine", BenchConfig.engine)
+    given = with_pair(given.get("pair"), given, draft=draft, exits="exits", engine=engine)
     scale = given.get("time_scale", 1.0)
     config = make_settings(BenchConfig, {**base, **given}, "specnav bench")
     return config if scale == 1.0 else with_times(config, scale)
@@ -236,6 +232,11 @@ class AtPaper:
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)
+
+
+def flag_of(name: str) -> str:
+    """The command-line flag of a setting of runs."""
+    return {**settings_of(BenchConfig), **settings_of(AtPaper)}[name].spellings[0]
 
 
 @dataclass(frozen=True, kw_only=True)

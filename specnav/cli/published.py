@@ -18,7 +18,7 @@ def models() -> None:
 @models_app.command("list", epilog="Example:  specnav models list")
 def list_models() -> None:
     """List the named models and pairs, where they come from, and which are on this machine."""
-    from specnav.published.view import shown_models
+    from specnav.published.table import shown_models
 
     for line in shown_models():
         typer.echo(line)

@@ -18,7 +18,6 @@ from specnav.results.demo import (
     LatencyRow,
     Setting,
     describe_machine,
-    save_results,
     summarise,
 )
 from specnav.results.trace import EpisodeTrace, save_trace
@@ -94,7 +93,7 @@ class DemoJournal:
 
     def save(self) -> None:
         """Write results.json."""
-        save_results(self.run, self.results())
+        self.results().save(self.run)
 
     def report(self) -> Path:
         """Write results.json and draw the report."""

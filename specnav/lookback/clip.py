@@ -9,18 +9,18 @@ import tempfile
 from fractions import Fraction
 from pathlib import Path
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageFont
 
 from specnav.bags.contents import FrameEntry
 from specnav.lookback.walk import Walk
-from specnav.report.media import every_nth, montage, shorten
+from specnav.report.media import GIF_WIDTH, INK, PAPER, CaptionLine, captioned, gif_of
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_bytes_atomic
+from specnav.results.identity import every_nth
 
-WIDTH, CAPTION = 448, 40
+CAPTION = 40
 MOST_FRAMES = {".gif": 240, ".mp4": 9000}
 SHORTEST_MS, LONGEST_MS, LAST_MS = 40, 2000, 1500
-PAPER, INK, SOFT = (20, 23, 27), (238, 240, 243), (164, 171, 180)
 MEDIA_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
 # Browsers play H.264, and the wheels of av include it. No B-frames: with them the file's duration was too short.
 CODEC, QUALITY = "libx264", {"crf": "23", "preset": "veryfast", "bf": "0"}
@@ -41,23 +41,16 @@ def make_clip(walk: Walk, begin_s: float, end_s: float, kind: str = ".gif") -> b
     chosen = every_nth(chosen, MOST_FRAMES[kind])
     times = [round((b.time_ns - a.time_ns) / 1e6) for a, b in itertools.pairwise(chosen)] + [LAST_MS]
     times = [max(SHORTEST_MS, min(LONGEST_MS, ms)) for ms in times]
-    return (_gif if kind == ".gif" else _mp4)(walk, chosen, times)
-
-
-def _gif(walk: Walk, chosen: list[FrameEntry], times: list[int]) -> bytes:
-    pages = [_page(walk, f.number, walk.seconds(f.time_ns)) for f in chosen]
-    palette = montage(every_nth(pages, 12)).quantize(128, method=Image.Quantize.MEDIANCUT)
-    flat = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
-    buffer = io.BytesIO()
-    flat[0].save(buffer, "GIF", save_all=True, append_images=flat[1:], duration=times, loop=0, optimize=False)
-    return buffer.getvalue()
+    if kind == ".mp4":
+        return _mp4(walk, chosen, times)
+    return gif_of([_page(walk, f.number, walk.seconds(f.time_ns)) for f in chosen], times)
 
 
 def _mp4(walk: Walk, chosen: list[FrameEntry], times: list[int]) -> bytes:
     import av
 
     first = _page(walk, chosen[0].number, 0.0)
-    size = (WIDTH, first.height + first.height % 2)  # H.264 with subsampled colours needs even sides
+    size = (GIF_WIDTH, first.height + first.height % 2)  # H.264 with subsampled colours needs even sides
     try:
         # A file, not a buffer, because "faststart" reads the output again to put the index first.
         with tempfile.TemporaryDirectory() as folder:
@@ -86,17 +79,12 @@ def _page(walk: Walk, number: int, t: float) -> Image.Image:
     try:
         frame = Image.open(io.BytesIO(walk.pictures[number])).convert("RGB")
     except OSError:
-        frame = Image.new("RGB", (WIDTH, WIDTH * 3 // 4), PAPER)
-    height = round(frame.height * WIDTH / frame.width)
-    page = Image.new("RGB", (WIDTH, height + CAPTION), PAPER)
-    page.paste(frame.resize((WIDTH, height), Image.Resampling.BICUBIC), (0, 0))
-    pen, font = ImageDraw.Draw(page), ImageFont.load_default(13)
-    before = [d for d in walk.decisions if d["t"] <= t]
-    if before:
-        pen.text((8, height + 4), shorten(before[-1]["reasoning"], font, WIDTH - 16), font=font, fill=SOFT)
-        pen.text((8, height + 21), shorten(before[-1]["action"], font, WIDTH - 90), font=font, fill=INK)
-    pen.text((WIDTH - 8, height + 21), f"{t:.1f} s", font=font, fill=SOFT, anchor="ra")
-    return page
+        frame = Image.new("RGB", (GIF_WIDTH, GIF_WIDTH * 3 // 4), PAPER)
+    font, lines = ImageFont.load_default(13), []
+    if before := [d for d in walk.decisions if d["t"] <= t]:
+        lines.append(CaptionLine(4, before[-1]["reasoning"], font))
+        lines.append(CaptionLine(21, before[-1]["action"], font, INK, GIF_WIDTH - 90))
+    return captioned(frame, CAPTION, lines, CaptionLine(21, f"{t:.1f} s", font))
 
 
 def check_clip_name(out: Path) -> None:

@@ -13,7 +13,7 @@ from specnav.terminal import say
 
 def look_back(asked: LookBack, deciders: Deciders) -> int:
     """Show a walk until Ctrl-C, or write a clip of it; returns the exit code. Raises UsageError, EvaluationError."""
-    from specnav.lookback.walk import find_bag, read_walk
+    from specnav.lookback.walk import Labels, find_bag, read_walk
 
     bag, clip, method = asked.bag, asked.clip, asked.again
     console = Console(stderr=True)
@@ -41,7 +41,6 @@ def look_back(asked: LookBack, deciders: Deciders) -> int:
         from specnav.lookback.server import serve
     except ImportError as error:
         raise UsageError(f"the page needs {error.name}: pip install '.[console]'") from error
-    from specnav.lookback.labels import Labels
 
     found = find_bag(bag)
     file = asked.labels or found.with_name(f"{found.stem}.labels.csv")

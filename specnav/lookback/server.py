@@ -25,9 +25,8 @@ from spec_vlm_nav.console.web import PAGE as CONSOLE_PAGE
 from specnav.bounded_http import bounded_config
 from specnav.errors import UsageError
 from specnav.lookback.clip import MEDIA_TYPES, make_clip
-from specnav.lookback.labels import Labels
 from specnav.lookback.replay_runner import ReplayRunner, offered_methods
-from specnav.lookback.walk import Walk
+from specnav.lookback.walk import Labels, Walk
 from specnav.results.errors import EvaluationError
 
 PAGE = Path(__file__).parent / "page"

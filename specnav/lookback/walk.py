@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bag for viewing: its pictures, decisions and events on one clock."""
+"""A bag for viewing: its pictures, decisions and events on one clock, and a person's labels of the correct actions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from spec_vlm_nav.camera.images import RawImage, from_raw, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.console.decisions import decision_record
 from specnav.bags.contents import METRICS, FrameEntry, choose_image_topic, pictures, read_contents
+from specnav.bags.labels import read_labels
 from specnav.bags.source import Bag, open_bag, recordings_in
 from specnav.bags.timeline import BagTimeline
 from specnav.bags.types import NEWEST, Types
@@ -18,6 +19,7 @@ from specnav.blackbox.timeline import Lenient, TimelineEvent, events
 from specnav.record.types import own_types
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
+from specnav.results.files import write_bytes_atomic
 
 MOST_BYTES = 400_000_000  # bytes of pictures kept in memory
 
@@ -136,3 +138,33 @@ def _decisions(bag: Bag, types: Types, walk: Walk, notes: list[str]) -> list[dic
     if unread:
         notes.append(f"{unread} messages on {', '.join(topic.name for topic in topics)} are not {METRICS}")
     return found
+
+
+class Labels:
+    """The labels of one walk in the format of `specnav replay --labels`, saved at every change.
+
+    Raises EvaluationError for an invalid file.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.by_stamp: dict[int, str] = {}
+        if file.exists() and file.stat().st_size:
+            self.by_stamp = {one.stamp_ns: one.action for one in read_labels(file, VOCABULARY)}
+
+    def put(self, stamp_ns: int, action: str) -> None:
+        """Label a frame; "" removes its label. Raises EvaluationError."""
+        if action and action not in VOCABULARY.values():
+            raise EvaluationError(f"{action[:40]!r} is not an action; choose {', '.join(VOCABULARY.values())}")
+        if action:
+            self.by_stamp[stamp_ns] = action
+        else:
+            self.by_stamp.pop(stamp_ns, None)
+        rows = [f"{stamp},{words}" for stamp, words in sorted(self.by_stamp.items())]
+        try:
+            if not rows:  # a file without labels could not be read again
+                self._file.unlink(missing_ok=True)
+                return
+            write_bytes_atomic(self._file, ("\n".join(["stamp_ns,action", *rows]) + "\n").encode())
+        except OSError as error:
+            raise EvaluationError(f"labels cannot be saved in {self._file}: {error.strerror}") from error

@@ -4,22 +4,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
 from specnav.bench.data.latency import acceptance_for
 from specnav.bench.data.papers import figure, figures
-from specnav.bench.data.points import POINTS, PointRecord, load_point
-from specnav.bench.records.batch import BATCH_FILE, load_curve
-from specnav.bench.records.clients import CLIENTS_FILE
-from specnav.bench.records.study import STUDY_FILE, load_study
+from specnav.bench.data.points import POINTS, load_point
+from specnav.bench.records.capacity import BATCH_FILE, CLIENTS_FILE, load_curve
+from specnav.bench.records.study import STUDY_FILE, StudyResults
+from specnav.bench.records.summary import time_scale_of
 from specnav.bench.studies.cost import CostAsked
 from specnav.errors import UsageError
 from specnav.plan.simulated.comparison import load_clients
-from specnav.plan.simulated.pair import TREE_FAILS
-from specnav.plan.simulated.times import KNEE_ROWS, CurveTimes, RowTimes, SimulatedForwardTimes
+from specnav.plan.simulated.pair import (
+    KNEE_ROWS,
+    TREE_FAILS,
+    CurveTimes,
+    RowTimes,
+    SimulatedForwardTimes,
+    SimulatedPair,
+)
 from specnav.results.demo import Setting, number_of
 from specnav.results.errors import EvaluationError
 
@@ -33,20 +40,15 @@ TREE_DEPTH = 6
 
 @dataclass(frozen=True)
 class PlanCalibration:
-    """The inputs of the simulation.
-
-    draft_ms, cloud_draft_ms: time of a draft forward on the edge, and in the cloud. gamma: draft tokens of a chain.
-    alpha, tree_alpha, miss: see specnav.plan.simulated.pair. words: the source of each value.
-    """
+    """The inputs of the simulation. words: the source of each value."""
 
     target: SimulatedForwardTimes
-    draft_ms: float
-    cloud_draft_ms: float
-    gamma: int
-    alpha: float
-    tree_alpha: float
-    miss: float
-    words: list[str] = field(default_factory=list)
+    pair: SimulatedPair
+    words: list[str]
+
+    def with_pair(self, words: list[str], **changes: Any) -> PlanCalibration:
+        """With other values of the pair, and their sources."""
+        return PlanCalibration(self.target, replace(self.pair, **changes), words)
 
 
 def calibrated(gpu: str | None, measured: Path | None) -> PlanCalibration:
@@ -71,19 +73,9 @@ def _usual(target: SimulatedForwardTimes, draft_ms: float, words: list[str]) -> 
     """A calibration with the papers' acceptance, for lack of a better one."""
     work = CostAsked()
     alpha = acceptance_for(work.tau, work.gamma)
-    return PlanCalibration(
-        target=target,
-        draft_ms=draft_ms,
-        cloud_draft_ms=draft_ms,
-        gamma=work.gamma,
-        alpha=alpha,
-        tree_alpha=tree_for(alpha),
-        miss=figure(ROBOT_MISS) / 100,
-        words=[
-            *words,
-            f"acceptance: τ {work.tau:g} at γ {work.gamma} (FSD, Table 1); misses of fsd: its robot's (Table 8)",
-        ],
-    )
+    pair = SimulatedPair(draft_ms, draft_ms, work.gamma, alpha, tree_for(alpha), figure(ROBOT_MISS) / 100)
+    usual = f"acceptance: τ {work.tau:g} at γ {work.gamma} (FSD, Table 1); misses of fsd: its robot's (Table 8)"
+    return PlanCalibration(target, pair, [*words, usual])
 
 
 def tree_for(alpha: float) -> float:
@@ -125,21 +117,14 @@ def _from_point(name: str) -> PlanCalibration:
         f"forwards and drafts: operating point {record.name}, {record.title} ({record.source}); {rows}",
         *(f"assumed there: {words}" for words in record.assumed),
     ]
-    found = replace(_usual(RowTimes(point.verify_ms), point.draft_ms, words), gamma=point.gamma)
-    if point.cloud_draft_ms is not None:
-        found = replace(found, cloud_draft_ms=point.cloud_draft_ms)
-    return _with_printed_tau(found, record)
-
-
-def _with_printed_tau(found: PlanCalibration, record: PointRecord) -> PlanCalibration:
-    """Use the acceptance that the point's paper prints, if it prints one."""
+    found, gamma = _usual(RowTimes(point.verify_ms), point.draft_ms, words), point.gamma
+    cloud_draft_ms = point.draft_ms if point.cloud_draft_ms is None else point.cloud_draft_ms
+    found = found.with_pair(found.words, gamma=gamma, cloud_draft_ms=cloud_draft_ms)
     for one in record.figures:
-        if one.quantity in ("tau", "accepted"):
-            alpha = acceptance_for(
-                one.value, found.gamma
-            )  # PicoSpec's accepted length includes the target's token
-            words = f"acceptance: τ {one.value:g} at γ {found.gamma}, as the paper prints it ({one.where})"
-            return replace(found, alpha=alpha, tree_alpha=tree_for(alpha), words=[*found.words[:-1], words])
+        if one.quantity in ("tau", "accepted"):  # PicoSpec's accepted length includes the target's token
+            alpha = acceptance_for(one.value, gamma)
+            printed = f"acceptance: τ {one.value:g} at γ {gamma}, as the paper prints it ({one.where})"
+            return found.with_pair([*words, printed], alpha=alpha, tree_alpha=tree_for(alpha))
     return found
 
 
@@ -147,12 +132,12 @@ def _from_files(path: Path) -> PlanCalibration:
     if path.name == CLIENTS_FILE or (path.is_dir() and (path / CLIENTS_FILE).is_file()):
         saved = load_clients(path)
         taus = {row.method: row.tokens_a_round for row in saved.rows}
-        return _from_settings(saved.config, taus, 1.0, f"a run of bench clients ({path})")
+        return _from_settings(saved.config, taus, time_scale_of(saved.config), f"a run of bench clients ({path})")
     for place in (path, path / "clients"):
         if place.name == STUDY_FILE:
             place = place.parent
         if (place / STUDY_FILE).is_file() and not (place / BATCH_FILE).is_file():
-            study = load_study(place)
+            study = StudyResults.load(place)
             if study.cells:
                 taus = {cell.method: cell.row.tokens_a_round for cell in study.cells}
                 found = _from_settings(
@@ -184,7 +169,6 @@ def _from_settings(
     ]
     found = _usual(RowTimes(verify_ms * (1 / scale)), draft_ms * (1 / scale), words)
     chains = [tau for name, tau in taus.items() if name in ("sd", "fsd", "cloud-sd")]
-    alpha = acceptance_for(chains[0], gamma) if chains else found.alpha
+    alpha = acceptance_for(chains[0], gamma) if chains else found.pair.alpha
     tree = acceptance_for(taus["specedge"], TREE_DEPTH) if "specedge" in taus else tree_for(alpha)
-    kept = found.words if not chains else words
-    return replace(found, gamma=gamma, alpha=alpha, tree_alpha=tree, words=kept)
+    return found.with_pair(words if chains else found.words, gamma=gamma, alpha=alpha, tree_alpha=tree)

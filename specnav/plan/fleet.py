@@ -19,10 +19,10 @@ from cloud_verifier.engine.policy import Policy
 from specdec.errors import OptionsError
 from specdec.link.shaping import LinkProfile
 from specdec.options import DecodingOptions, GenerationOptions
-from specdec.row_ms import MAX_MS, RowMs, read_ms
 from specdec.settings import check_settings, same_as, setting
 from specdec.settings import words as by_commas
 from specnav.bench.data.papers import figure
+from specnav.bench.settings import BenchConfig
 from specnav.bench.studies.figures import signed
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, tree_for
@@ -34,14 +34,11 @@ from specnav.plan.simulated.comparison import (
     played_beside,
 )
 from specnav.plan.simulated.page import write_fleet
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, SimulatedPair
-from specnav.plan.simulated.records import FleetResults, save_fleet
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS
+from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.replica import ReplicaPolicy
-from specnav.plan.simulated.search import Promise
-from specnav.plan.simulated.simulation import Fleet, simpy_module
-from specnav.plan.simulated.study import PlanQuestion, answer_methods, order, sweep_links
-from specnav.plan.simulated.times import RowTimes
-from specnav.plan.simulated.workload import Workload, arrivals_named
+from specnav.plan.simulated.search import PlanQuestion, Promise, answer_methods, order, sweep_links
+from specnav.plan.simulated.simulation import Fleet, Workload, arrivals_named, simpy_module
 from specnav.results.demo import SCHEMA, Setting
 from specnav.results.errors import EvaluationError
 from specnav.run_folder import new_run_folder, started_at
@@ -128,25 +125,12 @@ class FleetConfig:
         0.99,
         metavar="SHARE",
     )
-    draft_ms: float | None = setting(
-        None,
-        "Time of a draft forward on the edge; may also be by rows.",
-        0,
-        MAX_MS,
-        unit="ms",
-        metavar="MS[:ROWS,...]",
-        read=read_ms,
+    draft_ms: float | None = same_as(
+        BenchConfig, "draft_ms", default=None, help="Time of a draft forward on the edge; may also be by rows.",
         shown=CALIBRATED,
-    )
-    cloud_draft_ms: float | None = setting(
-        None,
-        "Time of a draft forward in the cloud, for cloud-sd.",
-        0,
-        MAX_MS,
-        unit="ms",
-        metavar="MS[:ROWS,...]",
-        read=read_ms,
-        shown=CALIBRATED,
+    )  # fmt: skip
+    cloud_draft_ms: float | None = same_as(
+        BenchConfig, "cloud_draft_ms", help="Time of a draft forward in the cloud, for cloud-sd.", shown=CALIBRATED
     )
     gamma: int | None = same_as(DecodingOptions, "gamma", default=None, shown=CALIBRATED)
     alpha: float | None = setting(None, "Probability that a token of a chain is accepted.", 0, 1, shown=CALIBRATED)
@@ -197,37 +181,24 @@ def question_of(config: FleetConfig) -> tuple[PlanQuestion, list[str]]:
     found = calibrated(config.gpu, config.measured)
     names = ("draft_ms", "cloud_draft_ms", "gamma", "alpha", "miss", "tree_alpha")
     given = {name: value for name in names if (value := getattr(config, name)) is not None}
-    words = [*found.words, *(f"given: {name} {_shown(value)}" for name, value in given.items())]
+    words = [*found.words, *(f"given: {name} {value:g}" for name, value in given.items())]
     if "draft_ms" in given:
         given.setdefault("cloud_draft_ms", given["draft_ms"])
     if "alpha" in given:
         given.setdefault("tree_alpha", tree_for(given["alpha"]))
-    found = replace(found, **given)
-    pair = SimulatedPair(
-        draft_ms=found.draft_ms,
-        cloud_draft=RowTimes(found.cloud_draft_ms),
-        gamma=found.gamma,
-        alpha=found.alpha,
-        tree_alpha=found.tree_alpha,
-        miss=found.miss,
-        overhead_ms=config.overhead_ms,
-    )
+    pair = replace(found.pair, **given, overhead_ms=config.overhead_ms)
     work = Workload(
         config.robots, config.rate, arrivals_named(config.arrivals), (config.prompt_tokens,), (config.answer_tokens,),
         round(1000 * config.picture_kb), config.picture_ms,
     )  # fmt: skip
     kv_tokens = config.kv_gb * 2**20 / config.kv_kb if config.kv_gb else float("inf")
-    policy = ReplicaPolicy(config.forward_rows, config.prompt_rows, kv_tokens)
+    policy = ReplicaPolicy(config.forward_rows, config.prompt_rows, kv_tokens=kv_tokens)
     fleet = Fleet(work, pair, found.target, max(1, config.gpus), links_of(config), policy, config.kept)
     price = figure(GPU_PRICE) if config.gpu_price is None else config.gpu_price
     asked = PlanQuestion(
         fleet, config.promise, config.methods, config.gpus, price, config.edge_price, config.rtts, config.seed
     )  # fmt: skip
     return asked, words
-
-
-def _shown(value: float) -> str:
-    return str(value) if isinstance(value, RowMs) else f"{value:g}"
 
 
 def links_of(config: FleetConfig) -> tuple[tuple[LinkProfile, float], ...]:
@@ -312,7 +283,7 @@ def run_plan_fleet(config: FleetConfig) -> int:
         folder.rmdir()
         say(console, "interrupted before the first method was done")
         return 130
-    save_fleet(folder, results)
+    results.save(folder)
     report = write_fleet(folder)
     if config.json:
         print(msgspec.json.format(msgspec.json.encode(results)).decode())

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from specdec.errors import ModelError, first_line
-from specnav.plan.published import PUBLISHED
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 WHOLE = ("lm_head", "visual")
@@ -110,3 +109,45 @@ def _picture(vision: Any, size: int) -> int:
     width = getattr(vision, "embed_dim", None) or vision.hidden_size
     inner = getattr(vision, "intermediate_size", None) or int(width * getattr(vision, "mlp_ratio", 4))
     return int(patches * (6 * width + 2 * inner) * size + patches * patches * size)
+
+
+_QWEN2_VISION = {"depth": 32, "embed_dim": 1280, "num_heads": 16, "mlp_ratio": 4}
+_QWEN2_5_VISION = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16}
+_QWEN3_VISION: dict[str, Any] = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "num_heads": 16}
+_QWEN3_VISION |= {"deepstack_visual_indexes": [5, 11, 17]}
+_QWEN3_VISION_LARGE: dict[str, Any] = {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16}
+_QWEN3_VISION_LARGE |= {"deepstack_visual_indexes": [8, 16, 24]}
+
+
+def _text(
+    hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocabulary: int, head_dim: int = 0
+) -> dict[str, Any]:
+    sizes = {"hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers}
+    sizes |= {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "vocab_size": vocabulary}
+    return sizes | ({"head_dim": head_dim} if head_dim else {})
+
+
+def _model(kind: str, text: dict[str, Any], tied: bool, vision: dict[str, Any] | None = None) -> dict[str, Any]:
+    whole = {"model_type": kind, "tie_word_embeddings": tied}
+    if vision is None:
+        return {**whole, **text}
+    width = "hidden_size" if kind == "qwen2_vl" else "out_hidden_size"
+    return {**whole, "text_config": text, "vision_config": {**vision, width: text["hidden_size"]}}
+
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen2-VL-2B-Instruct": _model("qwen2_vl", _text(1536, 8960, 28, 12, 2, 151936), True, _QWEN2_VISION),
+    "Qwen/Qwen2-VL-7B-Instruct": _model("qwen2_vl", _text(3584, 18944, 28, 28, 4, 152064), False, _QWEN2_VISION),
+    "Qwen/Qwen2.5-VL-3B-Instruct": _model("qwen2_5_vl", _text(2048, 11008, 36, 16, 2, 151936), True, _QWEN2_5_VISION),
+    "Qwen/Qwen2.5-VL-7B-Instruct": _model("qwen2_5_vl", _text(3584, 18944, 28, 28, 4, 152064), False, _QWEN2_5_VISION),
+    "Qwen/Qwen3-VL-2B-Instruct": _model("qwen3_vl", _text(2048, 6144, 28, 16, 8, 151936, 128), True, _QWEN3_VISION),
+    "Qwen/Qwen3-VL-8B-Instruct": _model(
+        "qwen3_vl", _text(4096, 12288, 36, 32, 8, 151936, 128), False, _QWEN3_VISION_LARGE
+    ),
+    "Qwen/Qwen3-0.6B": _model("qwen3", _text(1024, 3072, 28, 16, 8, 151936, 128), True),
+    "Qwen/Qwen3-8B": _model("qwen3", _text(4096, 12288, 36, 32, 8, 151936, 128), False),
+    "meta-llama/Llama-3.2-1B-Instruct": _model("llama", _text(2048, 8192, 16, 32, 8, 128256, 64), True),
+    "meta-llama/Llama-3.1-8B-Instruct": _model("llama", _text(4096, 14336, 32, 32, 8, 128256, 128), False),
+    "mistralai/Mistral-7B-Instruct-v0.3": _model("mistral", _text(4096, 14336, 32, 32, 8, 32768, 128), False),
+}  # fmt: skip
+"""Published models by name, for planning without a hub: the fields of their config.json that determine memory."""

@@ -60,12 +60,13 @@ def with_pair(
     target: str = "target_model",
     draft: str = "draft_model",
     exits: str = "",
+    engine: str = "own",
     sees: bool = False,
 ) -> dict[str, Any]:
     """Settings of a command, with a pair's models where no other ones were given. Raises UsageError.
 
-    name: of the pair, None for none. target, draft, exits: what the command calls them; exits: "" where it takes none.
-    sees: whether the command shows its models pictures.
+    name: of the pair, None for none. target, draft, exits: what the command calls them; "" where it takes none. engine:
+    of the verifier. sees: whether the command shows its models pictures.
     """
     if name is None:
         return dict(given)
@@ -73,9 +74,10 @@ def with_pair(
         able = ", ".join(one for one, names in PAIRS.items() if names.sees)
         raise UsageError(f"pair {name} takes no pictures: choose one of {able}")
     pair = pair_named(name)
-    if not pair.draft and draft not in given:
+    if draft and not pair.draft and draft not in given:
         raise UsageError(pair.tells_no_draft(f"name one with --{draft.replace('_', '-')}"))
-    found = {target: pair.target, draft: pair.draft} | ({exits: pair.exits} if exits else {})
+    model, own_exits = pair.served_by(engine)
+    found = {target: model} | ({draft: pair.draft} if draft else {}) | ({exits: own_exits} if exits else {})
     return {**found, **given}
 
 

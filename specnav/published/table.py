@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,3 +96,26 @@ def is_here(name: str) -> bool:
     gguf = folder / source.file
     has_folder = all((folder / part).is_file() for part in ("config.json", "model.safetensors"))
     return has_folder and gguf.is_file() and gguf.stat().st_size == source.file_bytes
+
+
+def shown_models() -> Iterator[str]:
+    """The lines of the tables of models and of pairs."""
+    width = max(map(len, (*MODELS, *PAIRS))) + 2
+    yield "Models (specnav models get NAME):"
+    for name, model in MODELS.items():
+        yield f"  {name:{width}}{model.about} ({model.licence})"
+        source = model.source
+        if isinstance(source, Packaged):
+            here = f"here: {folder_of(name)}" if is_here(name) else "not here yet"
+            yield f"  {'':{width}}package {source.requirement}, {source.archive_bytes / 1e6:.0f} MB; {here}"
+        else:
+            yield f"  {'':{width}}model hub, {source}"
+    yield "Pairs (--pair NAME):"
+    for name, pair in PAIRS.items():
+        yield f"  {name:{width}}target {_shown(pair.target)}, draft {_shown(pair.draft)}, exits {_shown(pair.exits)}"
+
+
+def _shown(part: str | Path | None) -> str:
+    if isinstance(part, Path):
+        return part.name if part.is_dir() else "none"
+    return part or "none"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 WIDTH, HALF = 900.0, 520.0
 """Width in pixels of a chart as wide as the page, and of one of two side by side."""
 ROW_PX, CHAR_PX, LABEL_PX = 28.0, 7.0, 15.0
+SHARES_A_ROW, LONGEST_NAME = 4, 24
 VARIABLES = (
     "ink", "muted", "faint", "line", "soft", "panel", "edge", "uplink", "cloud", "downlink", "ok", "ok-soft", "bad",
     "policy", "policy-soft", "wall", "path", "drafted", "floor",
@@ -377,14 +378,14 @@ def timeline(
     return picture(draw, title, 1080.0, 190.0)
 
 
-def share_bars(shares: Mapping[str, Sequence[float]], label: str, columns: int = 4) -> Markup:
+def share_bars(shares: Mapping[str, Sequence[float]], label: str) -> Markup:
     """One small bar chart per name: the shares of 0, 1, 2 …"""
     if not shares:
         return Markup()
-    rows = -(-len(shares) // columns)
+    rows = -(-len(shares) // SHARES_A_ROW)
 
     def draw(figure: Figure) -> None:
-        cells = list(figure.subplots(rows, columns, squeeze=False).flat)
+        cells = list(figure.subplots(rows, SHARES_A_ROW, squeeze=False).flat)
         for cell in cells:
             cell.set_axis_off()
         for cell, (name, values) in zip(cells, shares.items(), strict=False):
@@ -514,12 +515,12 @@ def _name_ends(
         )  # fmt: skip
 
 
-def _broken(name: str, most: int = 24) -> str:
-    """Break a method's name before axes into lines of at most `most` letters."""
+def _broken(name: str) -> str:
+    """Break a method's name before axes into lines of at most LONGEST_NAME letters."""
     first, *axes = name.split("+")
     lines = [first]
     for axis in axes:
-        if len(lines[-1]) + 1 + len(axis) <= most:
+        if len(lines[-1]) + 1 + len(axis) <= LONGEST_NAME:
             lines[-1] += f"+{axis}"
         else:
             lines.append(f"+{axis}")

@@ -7,15 +7,17 @@ import base64
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from specnav.results.identity import every_nth
-from specnav.results.trace import Decision, EpisodeTrace, episode_folder
+from specnav.results.trace import EpisodeTrace, episode_folder
 
 GIF_WIDTH = 448
 CAPTION_HEIGHT = 58
-PALETTE_PAGES = 12
+PALETTE_PAGES, COLOURS = 12, 128
 SHOWN_FRAME_MS, LAST_FRAME_MS = 160, 1600
 PAPER, INK, SOFT, POLICY_INK = (20, 23, 27), (238, 240, 243), (164, 171, 180), (227, 171, 101)
 
@@ -25,11 +27,8 @@ def embed(data: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
 
 
-def embed_frame(run: Path, trace: EpisodeTrace, name: str) -> str:
-    """A recorded frame as a data URI, or "" when it was not kept or is not a picture."""
-    if not name:
-        return ""
-    path = episode_folder(run, trace.result.index) / name
+def embed_file(path: Path) -> str:
+    """A JPEG or PNG file as a data URI, or "" if it cannot be read or is no such picture."""
     try:
         data = path.read_bytes()
         with Image.open(io.BytesIO(data)) as picture:
@@ -37,15 +36,6 @@ def embed_frame(run: Path, trace: EpisodeTrace, name: str) -> str:
     except OSError:
         return ""
     return embed(data, f"image/{kind}") if kind in ("jpeg", "png") else ""
-
-
-def caption_of(decisions: Sequence[Decision], t_s: float) -> Decision | None:
-    """The decision the robot was carrying out at a time, if any."""
-    current = None
-    for decision in decisions:
-        if decision.t_s <= t_s:
-            current = decision
-    return current
 
 
 def shorten(content: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:
@@ -59,45 +49,55 @@ def shorten(content: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, wi
 
 def compose(data: bytes, trace: EpisodeTrace, t_s: float) -> Image.Image:
     """A camera frame with the instruction, the reasoning and the action written below it."""
-    frame = Image.open(io.BytesIO(data)).convert("RGB")
-    height = round(frame.height * GIF_WIDTH / frame.width)
-    page = Image.new("RGB", (GIF_WIDTH, height + CAPTION_HEIGHT), PAPER)
-    page.paste(frame.resize((GIF_WIDTH, height), Image.Resampling.BICUBIC), (0, 0))
-    pen = ImageDraw.Draw(page)
     small, normal = ImageFont.load_default(12), ImageFont.load_default(13)
-    decision = caption_of(trace.decisions, t_s)
-    room = GIF_WIDTH - 16
-    clock = f"{t_s:.1f} s"
-    pen.text(
-        (8, height + 5), shorten(f"“{trace.result.instruction}”", small, room - 60), font=small, fill=SOFT
-    )
-    pen.text((GIF_WIDTH - 8, height + 5), clock, font=small, fill=SOFT, anchor="ra")
+    lines = [CaptionLine(5, f"“{trace.result.instruction}”", small, room=GIF_WIDTH - 76)]
+    decision = next((one for one in reversed(trace.decisions) if one.t_s <= t_s), None)  # then carried out
     if decision is not None:
         policy = decision.source == "policy"
-        pen.text((8, height + 21), shorten(decision.reasoning, small, room), font=small, fill=SOFT)
         done = (
             f"exploration policy: {decision.action} ({decision.note})"
             if policy
             else decision.action or f"stopped: {decision.note}"
         )
-        pen.text(
-            (8, height + 37), shorten(done, normal, room), font=normal, fill=POLICY_INK if policy else INK
-        )
+        lines.append(CaptionLine(21, decision.reasoning, small))
+        lines.append(CaptionLine(37, done, normal, POLICY_INK if policy else INK))
+    frame = Image.open(io.BytesIO(data)).convert("RGB")
+    return captioned(frame, CAPTION_HEIGHT, lines, CaptionLine(5, f"{t_s:.1f} s", small))
+
+
+class CaptionLine(NamedTuple):
+    """A line below a picture. top: pixels below it. room: width, to which it is cut."""
+
+    top: int
+    text: str
+    font: ImageFont.FreeTypeFont | ImageFont.ImageFont
+    fill: tuple[int, int, int] = SOFT
+    room: int = GIF_WIDTH - 16
+
+
+def captioned(frame: Image.Image, caption: int, lines: Sequence[CaptionLine], clock: CaptionLine) -> Image.Image:
+    """A frame with lines written below it, and the time at the right. caption: its height in pixels."""
+    height = round(frame.height * GIF_WIDTH / frame.width)
+    page = Image.new("RGB", (GIF_WIDTH, height + caption), PAPER)
+    page.paste(frame.resize((GIF_WIDTH, height), Image.Resampling.BICUBIC), (0, 0))
+    pen = ImageDraw.Draw(page)
+    for one in lines:
+        pen.text((8, height + one.top), shorten(one.text, one.font, one.room), font=one.font, fill=one.fill)
+    pen.text((GIF_WIDTH - 8, height + clock.top), clock.text, font=clock.font, fill=clock.fill, anchor="ra")
     return page
 
 
-def montage(pages: Sequence[Image.Image]) -> Image.Image:
-    """Small copies of the pages, stacked, from which a common palette is made."""
-    small = [page.resize((page.width // 3, page.height // 3), Image.Resampling.NEAREST) for page in pages]
-    whole = Image.new("RGB", (small[0].width, sum(page.height for page in small)))
-    top = 0
-    for page in small:
-        whole.paste(page, (0, top))
-        top += page.height
-    return whole
+def gif_of(pages: Sequence[Image.Image], times: Sequence[int]) -> bytes:
+    """The pages as a GIF with one palette, made from every third pixel of some pages. times: milliseconds of each."""
+    sampled = np.vstack([np.asarray(page)[1::3, 1::3] for page in every_nth(pages, PALETTE_PAGES)])
+    palette = Image.fromarray(sampled).quantize(COLOURS, method=Image.Quantize.MEDIANCUT)
+    flat = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
+    buffer = io.BytesIO()
+    flat[0].save(buffer, "GIF", save_all=True, append_images=flat[1:], duration=times, loop=0, optimize=False)
+    return buffer.getvalue()
 
 
-def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int, colours: int = 128) -> bytes:
+def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int) -> bytes:
     """A GIF of the episodes in sequence, of at most `budget_bytes`; b"" if no frame was kept or it does not fit.
 
     The number of frames is reduced until the GIF fits, from the bytes per frame of the previous attempt.
@@ -114,13 +114,7 @@ def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int, colou
             for place, frame in enumerate(chosen):
                 pages.append(compose((folder / frame.file).read_bytes(), trace, frame.t_s))
                 times.append(LAST_FRAME_MS if place == len(chosen) - 1 else SHOWN_FRAME_MS)
-        palette = montage(every_nth(pages, PALETTE_PAGES)).quantize(colours, method=Image.Quantize.MEDIANCUT)
-        flat = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
-        buffer = io.BytesIO()
-        flat[0].save(
-            buffer, "GIF", save_all=True, append_images=flat[1:], duration=times, loop=0, optimize=False
-        )
-        data = buffer.getvalue()
+        data = gif_of(pages, times)
         if len(data) <= budget_bytes:
             return data
         per_episode = max(int(len(pages) / len(known) * budget_bytes / len(data) * 0.93), 4)

@@ -16,11 +16,11 @@ from markupsafe import Markup
 
 from specnav.report.charts import HALF, HEX, ChartLine, LineChart, histogram, picture, timeline
 from specnav.report.floor import draw_map
-from specnav.report.media import embed, embed_frame, make_gif
-from specnav.results.demo import DemoResults, LatencyRow, Setting, energy_text, load_results, percentile
+from specnav.report.media import embed, embed_file, make_gif
+from specnav.results.demo import DemoResults, LatencyRow, Setting, energy_text, percentile
 from specnav.results.files import write_bytes_atomic
 from specnav.results.standing import LATE_MS
-from specnav.results.trace import Decision, EpisodeTrace, load_traces
+from specnav.results.trace import Decision, EpisodeTrace, episode_folder, load_traces
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MplFigure
@@ -316,7 +316,8 @@ def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: 
         cost.append(f"{sum(decision.accepted)} of {sum(decision.drafted)} drafts")
     elif decision.token_ids:
         cost.append(f"{len(decision.token_ids)} tokens")
-    picture = embed_frame(run, trace, decision.frame) if with_picture else ""
+    has_picture = with_picture and decision.frame
+    picture = embed_file(episode_folder(run, trace.result.index) / decision.frame) if has_picture else ""
     return FilmstripShot(decision, kind, picture, action, " · ".join(cost))
 
 
@@ -384,7 +385,7 @@ def write_report(run: Path) -> Path:
 
     Raises `EvaluationError` when the results or a trace cannot be read.
     """
-    results, traces = load_results(run), load_traces(run)
+    results, traces = DemoResults.load(run), load_traces(run)
     if gif := make_gif(run, [t for t in traces if t.video][:MOVING_EPISODES], GIF_BUDGET_BYTES):
         write_bytes_atomic(run / GIF_FILE, gif)
     phases = [(f"time: {name}", f"{seconds:.1f} s") for name, seconds in results.phases_s.items()]

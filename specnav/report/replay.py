@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specnav.bags.records import DecisionRecord, ReplayResults, ReplayRow, load_decisions, load_replay
 from specnav.report.charts import HALF, RowChart, RowSeries, histogram, matrix
-from specnav.report.media import embed
+from specnav.report.media import embed_file
 from specnav.report.page import (
     REPORT_FILE,
     Chart,
@@ -159,19 +159,13 @@ def _shot(path: Path, group: Sequence[DecisionRecord], began_ns: int) -> ReplayS
     by_action: dict[str, list[str]] = {}
     for one in group:
         by_action.setdefault(one.action or f"failed: {one.error}", []).append(one.method)
-    try:
-        data = path.read_bytes()
-        kind = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
-        picture = embed(data, kind)
-    except OSError:
-        picture = ""
     said = [
         (", ".join(methods), action, bool(first.reference) and action != first.reference)
         for action, methods in by_action.items()
     ]
     times = [f"{one.decision_ms:.0f}" for one in group if one.decision_ms is not None]
     return ReplayShot(
-        picture=picture,
+        picture=embed_file(path),
         seconds=(first.stamp_ns - began_ns) / 1e9,
         instruction=first.instruction,
         reference=first.reference,

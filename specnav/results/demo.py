@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -42,16 +42,27 @@ Outcome = Literal[
     "aborted",
 ]
 Setting = str | int | float | bool | None
+Results = TypeVar("Results", bound="Versioned")
 
 
 class Versioned(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of every results file. Raises ValueError for a schema that this program cannot read."""
+    """Base of every results file. Raises ValueError for a schema that this program cannot read. FILE: its name."""
 
+    FILE: ClassVar[str] = RESULTS_FILE
     schema: int
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
             raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
+
+    def save(self, folder: Path) -> None:
+        """Write the file into a folder, atomically."""
+        write_json(folder / self.FILE, self)
+
+    @classmethod
+    def load(cls: type[Results], folder: Path) -> Results:
+        """Read the file of a folder. Raises EvaluationError."""
+        return read_json(folder / cls.FILE, cls)
 
 
 class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,18 +312,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def save_results(folder: Path, results: DemoResults) -> Path:
-    """Write `results.json` into a run folder, atomically."""
-    path = folder / RESULTS_FILE
-    write_json(path, results)
-    return path
-
-
-def load_results(path: Path) -> DemoResults:
-    """Read `results.json` (a file, or the folder of a run)."""
-    return read_json(path / RESULTS_FILE if path.is_dir() else path, DemoResults)
 
 
 def number_of(config: Mapping[str, Setting], name: str, default: float = 0.0, low: float = 0.0) -> float:

@@ -31,6 +31,26 @@ def write_json(path: Path, value: msgspec.Struct) -> None:
     write_bytes_atomic(path, pretty_json(value))
 
 
+def read_lines(path: Path, kind: type[T], folder: str, repair: str) -> list[T]:
+    """Read a file with one struct per line; an incomplete last line, of a run that was killed, is dropped.
+
+    Raises EvaluationError, which says to give the folder of `folder`, or `repair` where a line is wrong.
+    """
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe would never end
+            raise OSError("not a regular file")
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise EvaluationError(f"cannot read {path}: {error.strerror or error}; give the folder of {folder}") from error
+    decoder, found = msgspec.json.Decoder(kind), []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found += [decoder.decode(line)] if line else []
+        except DECODE_ERRORS as error:
+            raise EvaluationError(f"{path} line {number}: {error}; {repair}") from error
+    return found
+
+
 def read_json(path: Path, kind: type[T]) -> T:
     """Read and check a struct; `EvaluationError` names the file and the field that is wrong."""
     try:

@@ -13,8 +13,7 @@ from rich.live import Live
 
 from specdec.settings import check_settings, setting
 from specnav.errors import UsageError
-from specnav.top.figures import Interval
-from specnav.top.scrape import Address, Scrape, ScrapeFailed, fetch, parse
+from specnav.top.scrape import Address, Interval, Scrape, ScrapeFailed, fetch, parse
 from specnav.top.view import view_of
 
 METRICS = "127.0.0.1:9464"
@@ -35,30 +34,28 @@ class TopConfig:
         check_settings(self, UsageError)
 
 
+@dataclass
 class VerifierWatch:
-    """State of the watched verifier. If the verifier goes away, the watch goes on until it is back."""
+    """State of the watched verifier. If the verifier goes away, the watch goes on until it is back.
 
-    def __init__(self, address: Address, text: Callable[[], str], clock: Callable[[], float]) -> None:
-        """Create a watch.
+    address: where the metrics are. text: returns the verifier's current /metrics, or raises ScrapeFailed. clock:
+    returns seconds.
+    """
 
-        Args:
-            address: Where the metrics are.
-            text: Returns the verifier's current /metrics, or raises ScrapeFailed.
-            clock: Returns seconds.
-        """
-        self._address = address
-        self._text = text
-        self._clock = clock
-        self._before: Scrape | None = None
-        self._interval: Interval | None = None
-        self._heard_s = clock()
-        self._heard_at = time.strftime("%H:%M:%S")
-        self._answers = False
+    address: Address
+    text: Callable[[], str]
+    clock: Callable[[], float]
+    _before: Scrape | None = None
+    _interval: Interval | None = None
+    _answers: bool = False
+
+    def __post_init__(self) -> None:
+        self._heard_s, self._heard_at = self.clock(), time.strftime("%H:%M:%S")
 
     def look(self) -> None:
         """Scrape once; the figures then cover the time since the previous scrape. Raises ScrapeFailed."""
         try:
-            now = parse(self._text(), self._clock())
+            now = parse(self.text(), self.clock())
         except ScrapeFailed:
             self._before, self._answers = None, False  # figures across the gap would belong to no interval
             raise
@@ -68,9 +65,9 @@ class VerifierWatch:
 
     def view(self) -> RenderableType:
         """Draw the current state."""
-        where = f"verifier {self._address}"
+        where = f"verifier {self.address}"
         if not self._answers:
-            silent_s = self._clock() - self._heard_s
+            silent_s = self.clock() - self._heard_s
             return view_of(f"{where}   no answer since {self._heard_at} ({silent_s:.0f} s)", self._interval)
         draining = self._interval is not None and self._interval.now.total("draining") > 0
         state = "draining" if draining else "serving"
@@ -78,43 +75,31 @@ class VerifierWatch:
         return view_of(f"{where}   {self._heard_at}   {state}{seconds}", self._interval)
 
 
-def run_top(
-    config: TopConfig, console: Console | None = None, pause: Callable[[float], None] = time.sleep
-) -> int:
+def run_top(config: TopConfig) -> int:
     """Show a verifier's metrics until interrupted, or once.
 
-    Args:
-        config: The settings.
-        console: Where to draw; None: the terminal.
-        pause: Waits for a number of seconds.
-
-    Returns:
-        0, after one snapshot.
-
-    Raises:
-        UsageError: The address is invalid.
-        ScrapeFailed: Nothing answers at the first attempt.
+    Returns 0, after one snapshot. Raises UsageError if the address is invalid, ScrapeFailed if nothing answers at the
+    first attempt.
     """
-    address = Address.parse(config.address)
-    console = console or Console(highlight=False)
+    address, console = Address.parse(config.address), Console(highlight=False)
     watch = VerifierWatch(address, lambda: fetch(address), time.monotonic)
     watch.look()
     if config.once:
-        pause(config.interval_s)
+        time.sleep(config.interval_s)
         watch.look()
         console.print(watch.view())
         return 0
     if not console.is_terminal:
         while True:
-            _look_again(watch, config.interval_s, pause)
+            _look_again(watch, config.interval_s)
             console.print(watch.view())
     with Live(watch.view(), console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            _look_again(watch, config.interval_s, pause)
+            _look_again(watch, config.interval_s)
             live.update(watch.view(), refresh=True)
 
 
-def _look_again(watch: VerifierWatch, interval_s: float, pause: Callable[[float], None]) -> None:
-    pause(interval_s)
+def _look_again(watch: VerifierWatch, interval_s: float) -> None:
+    time.sleep(interval_s)
     with contextlib.suppress(ScrapeFailed):  # the view shows since when nothing answers
         watch.look()

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specnav.terminal import plain_table
-from specnav.top.figures import Interval, Quantile
+from specnav.top.scrape import Interval, Quantile
 
 MOST_CLIENTS = 20
 """Most client rows; the busiest clients come first."""

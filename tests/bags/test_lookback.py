@@ -12,9 +12,8 @@ from PIL import Image
 from specnav.bags.labels import read_labels
 from specnav.lookback.clip import make_clip, write_clip
 from specnav.lookback.config import Deciders
-from specnav.lookback.labels import Labels
 from specnav.lookback.replay_runner import ReplayRunner
-from specnav.lookback.walk import read_walk
+from specnav.lookback.walk import Labels, read_walk
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
 from tests.bags.made_up import STEP_NS, MadeUp, walk

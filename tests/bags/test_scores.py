@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from specnav.bags.records import (
@@ -181,4 +183,10 @@ def test_a_killed_run_loses_only_its_last_line(tmp_path):
     assert [one.frame for one in load_decisions(tmp_path)] == [0]
     path.write_bytes(b"{}\n")
     with pytest.raises(EvaluationError, match="line 1"):
+        load_decisions(tmp_path)
+
+
+def test_decisions_that_are_a_pipe_are_refused_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "decisions.jsonl")
+    with pytest.raises(EvaluationError, match="not a regular file"):
         load_decisions(tmp_path)

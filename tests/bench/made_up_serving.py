@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from specdec.methods import get_method
 from specnav.bench.data.points import load_point
-from specnav.bench.records.batch import BatchCurve, CurvePoint, Flow, PromptDelay, rounds_a_second
-from specnav.bench.records.clients import ClientsRow
+from specnav.bench.records.capacity import (
+    BatchCurve,
+    ClientsRow,
+    CurvePoint,
+    Flow,
+    PromptDelay,
+    rounds_a_second,
+)
 from specnav.bench.records.study import CellRecord, StudyResults
 from specnav.bench.studies.batch import ROWS, SESSIONS
-from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, cells, searches
+from specnav.bench.studies.clients import COUNTS, METHODS, RTTS, ServingCell, cells, searches
 
 VERIFY_MS, DRAFT_MS, POINT_RTT_MS = 94.2, 11.0, 15.0
 BEST = {"cloud-sd": 2, "sd": 2, "fsd": 4}

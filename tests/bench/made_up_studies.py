@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from specdec.methods import METHODS, get_method
+from specdec.methods import get_method
 from specnav.bench.data import latency
 from specnav.bench.data.points import load_point
 from specnav.bench.data.questions import load_questions
-from specnav.bench.records.bench import BenchResults, BenchRow, save_bench
+from specnav.bench.records.bench import BenchResults, BenchRow
 from specnav.bench.records.study import DraftRecord, FormulaRecord, PayloadRecord, SettingRecord, StudyResults
 from specnav.bench.runner.run import methods_of, settings_of
 from specnav.bench.runner.view import BenchView
@@ -18,7 +18,7 @@ from specnav.bench.studies.plan import StudyRequest, StudySetting
 from specnav.errors import UsageError
 from tests.bench.made_up_serving import made_up_batch, made_up_clients
 
-ASKED = StudyRequest(tuple(METHODS), layers=tuple(range(7)))
+ASKED = StudyRequest(layers=tuple(range(7)))
 DRAFT_MS, VERIFY_MS, RTT_MS, ALPHA = 72.0, 620.0, 240.0, 0.5
 
 
@@ -186,16 +186,13 @@ class MadeUpRuns:
         asked = len(questions)
         rows = [msgspec.structs.replace(row, questions=asked) for row in made_up_setting(setting).rows]
         config.out.mkdir(parents=True, exist_ok=True)
-        save_bench(
-            config.out,
-            BenchResults(
-                schema=1,
-                config=settings_of(config, methods),
-                machine={},
-                rows=rows,
-                asked=asked,
-                started_at="2026-01-02T03:04:05Z",
-                wall_s=2.0,
-            ),
-        )
+        BenchResults(
+            schema=1,
+            config=settings_of(config, methods),
+            machine={},
+            rows=rows,
+            asked=asked,
+            started_at="2026-01-02T03:04:05Z",
+            wall_s=2.0,
+        ).save(config.out)
         return 0

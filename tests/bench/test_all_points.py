@@ -8,8 +8,7 @@ import pytest
 from specdec.errors import OptionsError
 from specdec.methods import METHODS
 from specnav.bench.data.points import POINTS
-from specnav.bench.records.bench import load_bench
-from specnav.bench.records.journal import BenchJournal
+from specnav.bench.records.bench import BenchJournal, BenchResults
 from specnav.bench.report.points import INDEX_FILE, MARKDOWN_FILE, write_points
 from specnav.bench.runner.points import point_names, run_points
 from specnav.bench.runner.run import methods_of
@@ -79,7 +78,7 @@ def test_points_run_one_after_the_other_and_go_on_where_they_stopped(flags, monk
     monkeypatch.setattr("specnav.bench.runner.points.run_bench", rest)
     assert run_points({**flags, "resume": True}) == 0
     assert [config.rtt_ms for config in (*begun.configs, *rest.configs)] == [4, 12]
-    assert load_bench(folder / "far-6.7b").config["rtt_ms"] == 12
+    assert BenchResults.load(folder / "far-6.7b").config["rtt_ms"] == 12
     assert "The near explains itself." in (folder / "near" / "report.html").read_text()
     assert "is done" in capsys.readouterr().err
     with pytest.raises(UsageError, match="is not empty"):

@@ -7,8 +7,7 @@ import os
 import msgspec
 import pytest
 
-from specnav.bench.records.bench import load_bench
-from specnav.bench.records.journal import BenchJournal, load_answers
+from specnav.bench.records.bench import BenchJournal, BenchResults, load_answers
 from specnav.bench.report.bench import build_bench_page, tokens_until, write_bench_report
 from specnav.results.errors import EvaluationError
 from tests.bench.made_up import made_up_results, sd_answer
@@ -72,7 +71,7 @@ def test_a_killed_run_keeps_whole_lines_and_resumes(tmp_path):
     with (tmp_path / "answers.jsonl").open("ab") as stream:
         stream.write(b'{"method":"sd","source"')
     kept = load_answers(tmp_path)
-    assert kept == answers[:2] and load_bench(tmp_path) == results
+    assert kept == answers[:2] and BenchResults.load(tmp_path) == results
     again = BenchJournal(tmp_path, lambda found: results, kept)
     again.add(answers[2:])
     assert load_answers(tmp_path) == answers

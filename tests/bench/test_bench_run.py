@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from specdec.methods import METHODS
-from specnav.bench.records.bench import load_bench
+from specnav.bench.records.bench import BenchResults
 from specnav.bench.runner.run import LOGS, new_folder, run_bench
 from specnav.bench.settings import BenchConfig
 from specnav.errors import UsageError
@@ -61,7 +61,7 @@ def wait_for(path: Path, what: bytes = b"\n", timeout_s: float = 200) -> None:
 def test_all_methods_and_oracles_over_an_emulated_link(config, capsys):
     methods = (*METHODS, "sd+tree:8x3", "hf-generate", "hf-assisted")
     assert run_bench(replace(config, limit=1, max_new_tokens=16, methods=methods, rtt_ms=20.0, verify_ms=4.0)) == 0
-    results = load_bench(config.out)
+    results = BenchResults.load(config.out)
     assert [row.method for row in results.rows] == list(methods)
     assert all(row.identical_to_ar and row.questions == 1 for row in results.rows)
     by_method = {row.method: row for row in results.rows}
@@ -85,13 +85,13 @@ def test_a_dead_verifier_ends_the_run_with_what_was_answered_and_it_can_be_resum
     words = errors.read_text()
     last = words.strip().splitlines()[-1]
     assert "cloud_verifier ended (signal SIGKILL)" in last and "Traceback" not in words
-    broken = load_bench(config.out)
+    broken = BenchResults.load(config.out)
     assert "SIGKILL" in broken.error and broken.rows[0].answers < 14
     assert "SIGKILL" in (config.out / "report.html").read_text()
     with pytest.raises(UsageError, match=r"verify_ms was 50.0 and is 0.0"):
         run_bench(replace(config, methods=("ar", "sd"), resume=True))
     assert run_bench(replace(config, methods=("ar", "sd"), verify_ms=SLOW_MS, resume=True)) == 0
-    whole = load_bench(config.out)
+    whole = BenchResults.load(config.out)
     assert whole.error == "" and all(row.questions == 3 and row.identical_to_ar for row in whole.rows)
     assert whole.started_at == broken.started_at and whole.wall_s > broken.wall_s
     with pytest.raises(UsageError, match="answers of methods sd and 2 more questions, which would be lost"):
@@ -106,7 +106,7 @@ def test_an_ended_run_keeps_its_questions_draws_the_report_and_leaves_no_process
     assert "cloud_verifier" in children
     process.send_signal(signal.SIGTERM)
     assert process.wait(200) == 130 and "Traceback" not in errors.read_text()
-    results = load_bench(config.out)
+    results = BenchResults.load(config.out)
     assert results.interrupted and results.rows[0].questions >= 1
     assert "Interrupted" in (config.out / "report.html").read_text()
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children.values())

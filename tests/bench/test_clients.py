@@ -8,22 +8,27 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from specnav.bench.records.clients import CLIENTS_FILE
-from specnav.bench.runner.client import ClientRecord, Round
-from specnav.bench.runner.clients import numbers_of, run_capacity, summarise, table
+from specdec.edge.stats import RoundStats
+from specnav.bench.records.capacity import CLIENTS_FILE, ClientsRow
+from specnav.bench.runner.client import ClientRecord
+from specnav.bench.runner.clients import ClientQuestions, numbers_of, run_capacity, summarise, table
 from specnav.bench.runner.watch import Between, LoadSample, between, metrics_of
 from specnav.errors import HarnessError, UsageError
+from specnav.top.scrape import MetricSample, Scrape
 
 SEEN = Between({"idle_share": 0.25}, 0.4, 0.3)
+
+
+def round_of(number: int) -> RoundStats:
+    return RoundStats(4, 1, 0, 0, 0.0, 50.0, 40.0, 2, queue_ms=10.0 * number, batch=number)
 
 
 def client(number: int, every_s: float, wrong: bool = False, error: str = "") -> ClientRecord:
     """Gets two tokens every this many seconds from second 0 to 20, and has answered question 0."""
     times = [every_s * step for step in range(int(20 / every_s))]
     return ClientRecord(
-        number,
         chunks=[(at, 2) for at in times],
-        rounds=[Round(at, 40.0, 10.0 * number, number, 2, 4) for at in times],
+        rounds=[(at, round_of(number)) for at in times],
         answers=[(0, (1, 9) if wrong else (1, 2))],
         error=error,
     )
@@ -57,9 +62,15 @@ def test_numbers_that_are_none_are_one_line(words: str) -> None:
     assert numbers_of("1,8") == [1, 8]
 
 
+def scraped(at_s: float, *counts: float) -> Scrape:
+    """Forwards, sessions, rows and seconds."""
+    names = ("forwards_total", "forward_sessions_total", "forward_rows_total", "forward_seconds_total")
+    return Scrape(at_s, {name: [MetricSample({}, count)] for name, count in zip(names, counts, strict=True)})
+
+
 def test_two_looks_make_the_figures_of_the_time_between() -> None:
-    before = LoadSample(100.0, 10, 20, 50, 1.0, 300.0, 600.0, 5.0)
-    after = LoadSample(110.0, 110, 520, 2550, 9.0, 302.0, 620.0, 15.0)
+    before = LoadSample(scraped(100.0, 10, 20, 50, 1.0), 300.0, 600.0, 5.0)
+    after = LoadSample(scraped(110.0, 110, 520, 2550, 9.0), 302.0, 620.0, 15.0)
     seen = between(before, after)
     assert seen.server == {
         "forwards": 100, "forwards_per_s": 10.0, "sessions_a_forward": 5.0, "rows_a_forward": 25.0, "forward_ms": 80.0,
@@ -75,6 +86,20 @@ def test_two_looks_make_the_figures_of_the_time_between() -> None:
 def test_busy_cores_are_the_clients_or_mostly_others(busy: float, ours: float, mark: str) -> None:
     row = summarise("sd", [client(1, 0.2)], 5.0, 15.0, [(1, 2)], Between({}, busy, ours))
     assert row.mark == mark and row.cores_others == pytest.approx(busy - ours)
+
+
+def test_what_was_measured_before_an_error_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(config: object, method: str, count: int, *_: object) -> ClientsRow:
+        if count == 2:
+            raise HarnessError("a client did not end")
+        return summarise(method, [client(1, 0.2)], 5.0, 15.0, [(1, 2)], SEEN)
+
+    monkeypatch.setattr("specnav.bench.runner.clients.ask_target", lambda *_: ClientQuestions([], [], None, None))
+    monkeypatch.setattr("specnav.bench.runner.clients.measure_clients", measured)
+    with pytest.raises(UsageError, match="did not end"):
+        run_capacity({"methods": ("sd",), "out": tmp_path / "run"}, "1,2", 1.0, ())
+    written = msgspec.json.decode((tmp_path / "run" / CLIENTS_FILE).read_bytes())
+    assert [row["clients"] for row in written["rows"]] == [1]
 
 
 def test_a_log_without_metrics_is_one_line(tmp_path: Path) -> None:

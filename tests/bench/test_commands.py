@@ -7,7 +7,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from specdec.settings import settings_of
-from specnav.bench.records.study import load_study
+from specnav.bench.records.study import StudyResults
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.cli.app import app
 from specnav.cli.bench import bench_app, modern
@@ -74,7 +74,7 @@ def test_what_were_commands_are_studies_under_both_names(spelling, monkeypatch, 
     assert done.exit_code == 0 and "Edge saves" in done.stdout and "τ = 3.2" in done.stdout
     assert ("old spelling" in done.stderr) == (spelling[0] == "cost")
     (folder,) = tmp_path.iterdir()
-    assert load_study(folder / "cost").config["tau"] == 3.2
+    assert StudyResults.load(folder / "cost").config["tau"] == 3.2
     assert "<svg" in (folder / "report.html").read_text()
 
 
@@ -83,5 +83,5 @@ def test_payloads_are_weighed_in_a_study(tmp_path):
     words = ["--with", "vocab=500", "--with", "rounds=20", "--with", "top_k=50", "--out", str(tmp_path / "s")]
     done = CliRunner().invoke(app, ["bench", "study", "payloads", *words])
     assert done.exit_code == 0 and "picospec" in done.stdout
-    rows = load_study(tmp_path / "s" / "payloads").payloads
+    rows = StudyResults.load(tmp_path / "s" / "payloads").payloads
     assert {one.sampling for one in rows} == {"top-k 50"} and all(one.rounds == 20 for one in rows)

@@ -10,9 +10,10 @@ from specdec.link.shaping import LinkProfile
 from specdec.methods import METHODS
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specdec.row_ms import RowMs
 from specnav.bench.data.names import check_names, comparable_with_ar, is_lossy
 from specnav.bench.data.questions import Question
-from specnav.bench.runner.contestants import EdgeContestant
+from specnav.bench.runner.edge import EdgeContestant
 from specnav.bench.runner.loop import prompt_of, run_questions, split_by_length
 from specnav.results.errors import EvaluationError
 
@@ -31,6 +32,13 @@ def library_contestant(*given, **more):
     from specnav.bench.runner.oracles import OracleContestant
 
     return OracleContestant(*given, **more)
+
+
+def test_the_librarys_forwards_are_paced_by_their_rows(text_pair):
+    by_rows = RowMs(((1, 0.0), (2, 60.0)))
+    paced = library_contestant("hf-generate", text_pair.target, None, 3, by_rows)
+    answer = paced.answer(prompt_of(text_pair.target.tokenizer, QUESTIONS[0], []), OPTIONS)
+    assert answer.ttft_ms >= 60 and answer.wall_ms < 60 * len(answer.ids)
 
 
 class MemoryJournal:

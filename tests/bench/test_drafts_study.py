@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specdec.settings import parts
-from specnav.bench.records.study import load_study
+from specnav.bench.records.study import StudyResults
 from specnav.bench.runner.drafts import candidates_of, run_drafts_study
 from specnav.bench.settings import DraftsWords
 from specnav.bench.studies import study_named
@@ -46,12 +46,19 @@ def test_what_cannot_be_compared_is_told(backends, models, said):
         candidates_of(DraftsWords(parts(backends), parts(models)), "/nowhere/default", tiny.BUILT)
 
 
+def test_two_drafts_of_one_name_are_refused(tmp_path):
+    other = tmp_path / "text-draft"
+    other.mkdir()
+    with pytest.raises(UsageError, match="the same name"):
+        labels("gguf:f16", f"{FOLDER},{other}")
+
+
 @pytest.mark.slow
 def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys):
     runs = MadeUpRuns()
     flags = {"out": tmp_path / "s", "limit": 1, "rtt_ms": 25.0, "methods": ("ar", "sd")}
     assert run_drafts_study(flags, DraftsWords(("torch", "torch:8bit"), (FOLDER,), 0.01), runs) == 0
-    found = load_study(tmp_path / "s" / "drafts")
+    found = StudyResults.load(tmp_path / "s" / "drafts")
     assert [(one.label, one.kind) for one in found.drafts] == [
         ("torch text-draft", "float32"), ("torch text-draft 8bit", "8bit"),
     ]  # fmt: skip
@@ -68,11 +75,11 @@ def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys
 def test_an_interrupted_study_is_kept_and_goes_on(tmp_path):
     flags = {"out": tmp_path / "s", "limit": 1, "methods": ("ar", "sd")}
     assert run_drafts_study(flags, DraftsWords(("torch",), (FOLDER,), 0.01), MadeUpRuns(stop_after=1)) == 130
-    assert load_study(tmp_path / "s" / "drafts").interrupted
+    assert StudyResults.load(tmp_path / "s" / "drafts").interrupted
     rest = MadeUpRuns()
     assert run_drafts_study({**flags, "resume": True}, DraftsWords(("torch",), (FOLDER,), 0.01), rest) == 0
     assert [config.rtt_ms for config in rest.configs] == [40]
-    assert not load_study(tmp_path / "s" / "drafts").interrupted
+    assert not StudyResults.load(tmp_path / "s" / "drafts").interrupted
 
 
 def test_the_table_tells_times_worth_and_speed():

@@ -11,10 +11,10 @@ import pytest
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specnav.bench.records.bench import load_bench
+from specnav.bench.records.bench import BenchResults
 from specnav.bench.runner.near_ties import NearTies, both_ways, noise_of
+from specnav.bench.runner.processes import load_target, may_round
 from specnav.bench.runner.run import methods_of, run_bench
-from specnav.bench.runner.target import load_target, may_round
 from specnav.bench.settings import BenchConfig
 from specnav.published.pairs import NO_EXITS, Pair
 from specnav.results.errors import EvaluationError
@@ -67,7 +67,7 @@ def test_a_run_on_llamacpp_compares_methods_with_that_target(tmp_path: Path) -> 
         out=tmp_path / "run",
     )
     assert run_bench(config) == 0
-    results = load_bench(tmp_path / "run")
+    results = BenchResults.load(tmp_path / "run")
     assert all(row.identical_to_ar and not row.errors for row in results.rows)
     assert results.config["engine"] == "llamacpp"
     assert "the target runs on llama.cpp" in (tmp_path / "run" / "report.html").read_text()

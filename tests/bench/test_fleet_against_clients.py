@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specnav.bench.records.clients import ClientsRun
+from specnav.bench.records.capacity import ClientsRun
 from specnav.bench.runner.clients import ask_target, measure_clients
 from specnav.bench.runner.run import settings_of
 from specnav.bench.settings import make_config

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 OPTIONS = GenerationOptions(16)
 METHODS = ("ar", "sd")
-QUESTION = Question("made up", "1", "none", ("Find the ball.", "And now the bottle."))
+QUESTION = Question("made up", "1", ("Find the ball.", "And now the bottle."))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_many_clients_are_judged_by_the_same_rule(
     assert judge.count([(0, wrong), (0, wrong)]) == 0 and judge.noise > 0
     judge.noise = float(steps[5, order[0]] - steps[5, order[1]])
     assert judge.count([(0, wrong), (0, near), (0, near)]) == 2
-    record = ClientRecord(0, chunks=[(1.0, 2)], answers=[(0, wrong), (0, near), (0, tuple(right[0]))])
+    record = ClientRecord(chunks=[(1.0, 2)], answers=[(0, wrong), (0, near), (0, tuple(right[0]))])
     row = summarise("sd", [record], 0.0, 2.0, [tuple(right[0])], Between({}, 0.0, 0.0), judge)
     assert (row.answers, row.wrong, row.near_ties) == (3, 1, 1)
     assert near_ties_of(BenchConfig(), model, [prompt], [tuple(right[0])]) is not None

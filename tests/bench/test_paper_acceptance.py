@@ -14,17 +14,20 @@ from specnav.bench.data.acceptance import read_acceptance
 from specnav.bench.data.names import same_at, unlike_methods
 from specnav.bench.data.papers import figure
 from specnav.bench.data.points import POINTS, load_point, paper_acceptance
-from specnav.bench.records.bench import AcceptanceRecord, load_bench
-from specnav.bench.records.journal import BenchJournal
-from specnav.bench.report.points import formula_at, load_points, paper_of, printed_of, write_points
-from specnav.bench.report.written import (
+from specnav.bench.records.bench import AcceptanceRecord, BenchJournal, BenchResults
+from specnav.bench.report.points import (
     BEGIN,
     BLOCK,
     END,
     block,
-    table,
+    figures_table,
+    formula_at,
+    load_points,
+    paper_of,
+    printed_of,
     with_block,
     with_table,
+    write_points,
     write_tables,
 )
 from specnav.bench.runner.points import run_points
@@ -129,7 +132,7 @@ class TestTheTables:
         assert paper_of(run, "sd", "speedup") == 1.5
         # 40 ms of link, four drafts of 3 ms and 30 ms of verification for 2.5 tokens, against 30 ms a token
         assert formula_at(run, "sd", "speedup") == pytest.approx(30 / ((40 + 12 + 30) / 2.5), rel=1e-3)
-        assert f"({1.5:.2f}; {30 / (82 / 2.5):.2f})" in table([run])
+        assert f"({1.5:.2f}; {30 / (82 / 2.5):.2f})" in figures_table([run])
         ours = next(row.speedup_vs_ar for row in run.results.rows if row.method == "sd")
         kept = yaml.safe_load(block(run))["measured"]
         assert kept["over_ar"]["sd"] == [round(ours, 2), 1.5, 0.91]
@@ -230,8 +233,9 @@ class TestTimeScale:
         config = {**run.results.config, "time_scale": 4.0}
         results = msgspec.structs.replace(run.results, config=config)
         scaled = dataclasses.replace(run, results=results, time_scale=4.0)
-        assert scaled.ours(ours, "tpot_ms") == ours.tpot_ms / 4 and scaled.ours(ours, "speedup") == ours.speedup_vs_ar
-        assert scaled.ours(ours, "tokens_per_s") == ours.tokens_per_s * 4
+        at_point = {name: scaled.three("sd", name)[0] for name in ("tpot_ms", "speedup", "tokens_per_s")}
+        assert (at_point["tpot_ms"], at_point["speedup"]) == (ours.tpot_ms / 4, ours.speedup_vs_ar)
+        assert at_point["tokens_per_s"] == ours.tokens_per_s * 4
         assert formula_at(scaled, "sd", "tpot_ms") == formula_at(run, "sd", "tpot_ms") / 4
         assert "every time times 4" in block(scaled)
 
@@ -280,7 +284,7 @@ def test_a_run_reaches_what_was_asked_and_every_report_says_emulated(tmp_path, c
     paced = {"verify_ms": 30.0, "draft_ms": 6.0}
     config = make_config({**flags, **paced, "acceptance": "tau:2.5@5", "out": tmp_path / "run"})
     assert run_bench(config) == 0
-    results = load_bench(tmp_path / "run")
+    results = BenchResults.load(tmp_path / "run")
     rows = {row.method: row for row in results.rows}
     assert results.acceptance is not None and all(row.identical_to_ar for row in results.rows)
     assert rows["sd"].tau == pytest.approx(results.acceptance.achieved, abs=0.12)

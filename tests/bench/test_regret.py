@@ -25,7 +25,7 @@ from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.estimates.trial import Trial
 from specdec.link.shaping import LinkProfile
 from specdec.link.wire import AloneUp, Down, Open, Tokens, Up
-from specnav.bench.report.promises import mean_error, promises_chart, windows
+from specnav.bench.report.bench import mean_error, promises_chart, windows
 
 WORLDS = 30
 CHEAP = 0.15

@@ -12,14 +12,30 @@ import pytest
 from specdec.errors import OptionsError
 from specdec.models import load_model
 from specnav.bench.data.papers import figure
-from specnav.bench.records.batch import BATCH_FILE, Capacity, Flow, load_curve, most_clients, rounds_a_second
-from specnav.bench.records.study import load_study
+from specnav.bench.records.capacity import (
+    BATCH_FILE,
+    Capacity,
+    Flow,
+    load_curve,
+    most_clients,
+    rounds_a_second,
+)
+from specnav.bench.records.study import StudyResults
 from specnav.bench.runner.batch_study import run_batch_study
 from specnav.bench.runner.clients_study import run_clients_study
 from specnav.bench.runner.forwards import measure_curve
 from specnav.bench.studies import study_named
-from specnav.bench.studies.cells import METHODS, RTTS, ServingCell, best_gammas, cells, searches, seen_in
-from specnav.bench.studies.clients import PAPER, predicted
+from specnav.bench.studies.clients import (
+    METHODS,
+    PAPER,
+    RTTS,
+    ServingCell,
+    best_gammas,
+    cells,
+    predicted,
+    searches,
+    seen_in,
+)
 from specnav.errors import HarnessError, UsageError
 from specnav.results.errors import EvaluationError
 from specnav.results.files import write_json
@@ -184,7 +200,7 @@ class TestARun:
         begun = MadeUpMeasurements(stop_after=5)
         assert run_clients_study(flags, None, "1,2", None, None, begun) == 130
         assert [cell.gamma for cell in begun.cells] == [2, 4, 7, 2, 7]
-        assert load_study(tmp_path / "s" / "clients").interrupted
+        assert StudyResults.load(tmp_path / "s" / "clients").interrupted
         page = (tmp_path / "s" / "report.html").read_text()
         assert "Drawn from 5 of 26 measurements; continue with --resume" in page
         rest = MadeUpMeasurements()
@@ -192,7 +208,7 @@ class TestARun:
         write_json(curve, made_up_curve())
         assert run_clients_study({**flags, "resume": True}, None, "1,2", None, curve, rest) == 0
         assert len(rest.cells) == 21 and not set(rest.cells) & set(begun.cells)
-        results = load_study(tmp_path / "s" / "clients")
+        results = StudyResults.load(tmp_path / "s" / "clients")
         assert not results.interrupted and len(results.cells) == results.asked == 26 and results.curve
         said = capsys.readouterr()
         assert "5 done already" in said.err and "≥ 2" in said.out
@@ -220,7 +236,7 @@ class TestARun:
         for others in (0.8, 0.1, 0.0):
             run_clients_study(again, None, "1", None, None, with_others(others))
         assert measured == [0.7, 0.8, 0.1]  # the last was not disturbed
-        (cell,) = load_study(tmp_path / "s" / "clients").cells
+        (cell,) = StudyResults.load(tmp_path / "s" / "clients").cells
         assert cell.row.cores_others == pytest.approx(0.1)
 
     def test_what_fails_ends_it_with_its_reason_and_keeps_the_rest(self, tmp_path) -> None:
@@ -290,7 +306,7 @@ def test_one_measurement_with_groups_and_one_without_over_real_processes(tmp_pat
         "target_model": str(model_root / "text-target"), "draft_model": str(model_root / "text-draft"),
     }  # fmt: skip
     assert run_clients_study(flags, 0.1, "2", 1.0, None) == 0
-    results = load_study(tmp_path / "s" / "clients")
+    results = StudyResults.load(tmp_path / "s" / "clients")
     assert [one.groups for one in results.cells] == [1, 2]
     for one in results.cells:
         assert one.row.rate > 0 and one.row.wrong == 0 and not one.row.errors

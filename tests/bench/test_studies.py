@@ -7,13 +7,12 @@ import pytest
 
 from specdec.methods import get_method
 from specnav.bench.data.points import load_point
-from specnav.bench.records.study import StudyResults, load_studies, load_study, save_study
+from specnav.bench.records.study import StudyResults, load_studies
 from specnav.bench.report.studies import REPORT_FILE, write_studies
-from specnav.bench.runner.jobs import START_S, answer_s, in_words
+from specnav.bench.runner.study import START_S, answer_s, in_words
 from specnav.bench.settings import BenchConfig
 from specnav.bench.studies import STUDIES, study_named, study_names
-from specnav.bench.studies.crossings import crossings
-from specnav.bench.studies.figures import system_of, systems
+from specnav.bench.studies.figures import crossings, system_of, systems
 from specnav.bench.studies.plan import StudyRequest
 from specnav.report.charts import ChartLine, LineChart, RowChart, RowSeries, colours_of, line_chart, row_chart
 from specnav.results.errors import EvaluationError
@@ -47,13 +46,13 @@ def test_studies_are_named_singly_by_commas_or_all():
         study_names("link,clients")
 
 
-def test_methods_that_are_not_there_yet_are_left_out_and_ar_is_always_asked():
-    assert StudyRequest(("ar", "sd")).choose("ar", "sd", "fsd", "auto") == ("ar", "sd")
-    assert StudyRequest(("ar", "sd", "picospec"), ("sd", "picospec")).choose("ar", "fsd") == ("ar", "sd", "picospec")
+def test_named_methods_replace_the_usual_ones_and_ar_is_always_asked():
+    assert StudyRequest().choose("ar", "fsd") == ("ar", "fsd")
+    assert StudyRequest(("sd", "picospec")).choose("ar", "fsd") == ("ar", "sd", "picospec")
 
 
 def test_without_early_exits_only_guesses_are_prepared_for():
-    (setting,) = study_named("threads").settings(StudyRequest(ASKED.available))
+    (setting,) = study_named("threads").settings(StudyRequest())
     assert not any("hints" in method for method in setting.methods) and "fsd+rows:30" in setting.methods
 
 
@@ -84,7 +83,7 @@ class TestThePapersFigures:
         assert (jetson.threads, jetson.miss) == (15, 39.94) and jetson.over_ar == pytest.approx(1.35 * 1.11)
 
     def test_a_point_is_about_its_system(self):
-        assert system_of(load_point("go2-wifi6")[1]).name == "robot"
+        assert system_of(load_point("go2-wifi6")[1]).path == "fsd_000.robot"
         assert system_of(load_point("jetson-llama2")[1]).threads == 15
         assert system_of(load_point("specedge-32b")[1]) is None and system_of(None) is None
 
@@ -130,7 +129,7 @@ def test_times_are_given_as_without_the_scale():
 )
 def test_a_study_is_drawn_from_its_file_alone_however_far_it_came(name, done, tmp_path):
     (tmp_path / name).mkdir()
-    save_study(tmp_path / name, made_up_study(name, done))
+    made_up_study(name, done).save(tmp_path / name)
     path = write_studies(tmp_path)
     page = path.read_text()
     assert path.name == REPORT_FILE and page.startswith("<!doctype html>")
@@ -139,14 +138,14 @@ def test_a_study_is_drawn_from_its_file_alone_however_far_it_came(name, done, tm
     assert study_named(name).question in page.replace("&#39;", "'")
     assert ("continue with --resume" in page) == (done is not None)
     assert ("<svg" in page) == (done != 0 or name == "cost")
-    assert load_study(tmp_path / name).name == name
+    assert StudyResults.load(tmp_path / name).name == name
 
 
 @pytest.mark.slow
 def test_a_page_over_several_studies_and_a_folder_without_one(tmp_path):
     for name in ("gamma", "exits"):
         (tmp_path / name).mkdir()
-        save_study(tmp_path / name, made_up_study(name))
+        made_up_study(name).save(tmp_path / name)
     assert len(load_studies(tmp_path)) == 2
     page = write_studies(tmp_path).read_text()
     assert 'id="gamma"' in page and 'id="exits"' in page and 'href="gamma/gamma-1/report.html"' in page
@@ -162,7 +161,7 @@ def test_a_scaled_study_says_so_and_a_different_answer_is_pointed_out(tmp_path):
     one = msgspec.structs.replace(results.settings[0], rows=[results.settings[0].rows[0], wrong])
     results = msgspec.structs.replace(results, settings=[one, *results.settings[1:]])
     (tmp_path / "gamma").mkdir()
-    save_study(tmp_path / "gamma", results)
+    results.save(tmp_path / "gamma")
     page = write_studies(tmp_path).read_text()
     assert "<span>γ</span><span>varied</span>" in page and "0.25; milliseconds are scaled back" in page
     assert "NOT in sd (γ = 1)" in page
@@ -222,7 +221,7 @@ class TestAtThePapersAcceptance:
         results = made_up_study("gamma")
         config = {**results.config, "acceptance": "tau:2.92@4+1 (acceptance emulated)"}
         (tmp_path / "gamma").mkdir()
-        save_study(tmp_path / "gamma", msgspec.structs.replace(results, config=config))
+        msgspec.structs.replace(results, config=config).save(tmp_path / "gamma")
         assert write_studies(tmp_path).read_text().count("acceptance emulated") >= 2
 
     @pytest.mark.slow

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specdec.row_ms import RowMs, read_ms
-from specnav.bench.records.bench import load_bench
-from specnav.bench.records.study import load_study
-from specnav.bench.runner.jobs import make_jobs
-from specnav.bench.runner.study import redraw, run_studies
+from specnav.bench.records.bench import BenchResults
+from specnav.bench.records.study import StudyResults
+from specnav.bench.runner.study import make_jobs, redraw, run_studies
 from specnav.bench.studies import study_named
 from specnav.errors import UsageError
 from specnav.results.errors import EvaluationError
@@ -23,7 +22,7 @@ def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, cap
     assert rtts == [0, 1.25, 3.75, 10, 20, 37.5, 62.5, 60]
     assert {(config.draft_ms, config.verify_ms.for_rows(5), config.gamma) for config in runs.configs} == {(18, 155, 4)}
     assert runs.configs[-1].out == tmp_path / "s" / "threads" / "rows" and runs.configs[0].point == ""
-    link = load_study(tmp_path / "s" / "link")
+    link = StudyResults.load(tmp_path / "s" / "link")
     assert [one.x for one in link.settings] == [0, 5, 15, 40, 80, 150, 250] and link.asked == 7
     assert link.point.name == "go2-wifi6" and link.wall_s == 14 and not link.interrupted
     said = capsys.readouterr()
@@ -37,7 +36,7 @@ def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, cap
 def test_an_interrupted_study_is_drawn_and_goes_on_with_what_is_missing(tmp_path, capsys):
     flags = {"out": tmp_path / "s", "limit": 1}
     assert run_studies(flags, "gamma", 0.25, MadeUpRuns(stop_after=3)) == 130
-    assert load_study(tmp_path / "s" / "gamma").interrupted
+    assert StudyResults.load(tmp_path / "s" / "gamma").interrupted
     assert "Drawn from 3 of 10 settings" in (tmp_path / "s" / "report.html").read_text()
     with pytest.raises(UsageError, match="is not empty"):
         run_studies(flags, "gamma", 0.25, MadeUpRuns())
@@ -47,7 +46,7 @@ def test_an_interrupted_study_is_drawn_and_goes_on_with_what_is_missing(tmp_path
     assert run_studies({**flags, "resume": True}, "gamma", 0.25, rest) == 0
     assert [config.gamma for config in rest.configs] == [4, 5, 6, 7, 8, 9, 10]
     assert "3 done already" in capsys.readouterr().err
-    assert not load_study(tmp_path / "s" / "gamma").interrupted
+    assert not StudyResults.load(tmp_path / "s" / "gamma").interrupted
     again = MadeUpRuns()
     assert run_studies({**flags, "resume": True}, "gamma,queues", 0.25, again) == 0
     assert len(again.configs) == 1  # a study more, in the same folder
@@ -58,7 +57,7 @@ def test_a_run_that_fails_ends_the_study_with_its_reason_and_what_was_measured(t
     failing = MadeUpRuns(stop_after=2, fail="cloud_verifier ended")
     with pytest.raises(UsageError, match="cloud_verifier ended"):
         run_studies({"out": tmp_path / "s"}, "gamma", 0.25, failing)
-    assert load_study(tmp_path / "s" / "gamma").error == "cloud_verifier ended"
+    assert StudyResults.load(tmp_path / "s" / "gamma").error == "cloud_verifier ended"
     assert "cloud_verifier ended" in (tmp_path / "s" / "report.html").read_text()
     nothing = MadeUpRuns(stop_after=0, fail="no model")
     with pytest.raises(UsageError, match="no model"):
@@ -122,7 +121,7 @@ def test_what_does_not_go_together_ends_the_command_before_a_folder_is_made(tmp_
 def test_a_small_threads_study_over_real_processes(tmp_path, capsys):
     flags = {"out": tmp_path / "s", "limit": 1, "max_new_tokens": 8}
     assert run_studies(flags, "threads", 0.02) == 0
-    results = load_study(tmp_path / "s" / "threads")
+    results = StudyResults.load(tmp_path / "s" / "threads")
     rows = {row.method: row for row in results.settings[0].rows}
     assert len(rows) == 22 and all(row.identical_to_ar for row in rows.values())
     assert rows["fsd+rows:30"].miss_rate is not None and rows["fsd+rows:0"].miss_rate == 1
@@ -132,7 +131,7 @@ def test_a_small_threads_study_over_real_processes(tmp_path, capsys):
     before = (tmp_path / "s" / "threads" / "rows" / "results.json").read_bytes()
     assert run_studies({**flags, "resume": True}, "threads", 0.02) == 0  # nothing is missing
     assert (tmp_path / "s" / "threads" / "rows" / "results.json").read_bytes() == before
-    paced = read_ms(load_bench(tmp_path / "s" / "threads" / "rows").config["verify_ms"])
+    paced = read_ms(BenchResults.load(tmp_path / "s" / "threads" / "rows").config["verify_ms"])
     assert isinstance(paced, RowMs) and paced.for_rows(5) == 12.4
     assert "fsd+rows:5" in (tmp_path / "s" / "threads" / "rows" / "report.html").read_text().replace(
         "<wbr>", ""

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specnav.results.demo import DemoResults, load_results
+from specnav.results.demo import DemoResults
 from specnav.results.trace import load_traces
 from specnav.supervise.processes import ChildSpec, Running, Supervisor
 from tests.helpers.graph import quickly_started  # noqa: F401
@@ -81,7 +81,7 @@ def segments() -> set[str]:
 def finish(demo: Demo, pids: set[int]) -> tuple[int, str, DemoResults]:
     code = demo.process.wait(180)
     assert not [pid for pid in pids if psutil.pid_exists(pid)], "a process was left behind"
-    results = load_results(demo.out)
+    results = DemoResults.load(demo.out)
     assert (demo.out / "report.html").stat().st_size > 10_000
     return code, demo.errors.read_text(), results
 

@@ -10,10 +10,9 @@ import uvicorn
 
 from specnav.lookback.clip import make_clip
 from specnav.lookback.config import Deciders
-from specnav.lookback.labels import Labels
 from specnav.lookback.replay_runner import ReplayRunner
 from specnav.lookback.server import make_app
-from specnav.lookback.walk import read_walk
+from specnav.lookback.walk import Labels, read_walk
 from tests.bags.lookback_rows import rows_of, stand_in
 from tests.bags.made_up import walk
 from tests.graph.browser import Browser

@@ -9,11 +9,9 @@ import pytest
 
 from specdec.link.shaping import LinkProfile
 from specnav.plan.simulated import search
-from specnav.plan.simulated.pair import SimulatedPair
+from specnav.plan.simulated.pair import RowTimes, SimulatedPair
 from specnav.plan.simulated.replica import ReplicaPolicy
-from specnav.plan.simulated.simulation import Fleet, Window
-from specnav.plan.simulated.times import RowTimes
-from specnav.plan.simulated.workload import Workload
+from specnav.plan.simulated.simulation import Fleet, Window, Workload
 
 FLAT = float("inf")
 
@@ -36,7 +34,7 @@ class ExponentialTimes:
 
 
 def pair(**changes: Any) -> SimulatedPair:
-    return SimulatedPair(**{"draft_ms": 5.0, "cloud_draft": RowTimes(5.0, FLAT), "overhead_ms": 0.0, **changes})
+    return SimulatedPair(**{"draft_ms": 5.0, "cloud_draft_ms": 5.0, "overhead_ms": 0.0, "knee": FLAT, **changes})
 
 
 def fleet(robots: int = 10, rate: float = 0.5, gpus: int = 1, verify_ms: float = 40.0, **changes: Any) -> Fleet:

@@ -9,8 +9,8 @@ import pytest
 
 from specdec.link.shaping import LinkProfile
 from specnav.bench.data.latency import acceptance_for, cloud_ar, edge_sd, expected_tokens
+from specnav.plan.simulated.pair import RowTimes
 from specnav.plan.simulated.simulation import FleetRun, Window, simulate
-from specnav.plan.simulated.times import RowTimes
 from tests.plan.fleets import FLAT, ExponentialTimes, fleet, pair, single_server
 
 pytestmark = pytest.mark.slow
@@ -97,7 +97,7 @@ def test_figures_that_real_clients_had_come_out(method: str, rtt: int) -> None:
     for clients, tokens_a_s in zip((8, 16), MEASURED[method, rtt], strict=True):
         asked = fleet(
             clients, float("inf"), target=RowTimes(94.2, FLAT), links=((LinkProfile(rtt_ms=float(rtt)), 1.0),),
-            pair=pair(draft_ms=11.0, cloud_draft=RowTimes(11.0, FLAT), alpha=acceptance_for(1.94, 4)),
+            pair=pair(draft_ms=11.0, cloud_draft_ms=11.0, alpha=acceptance_for(1.94, 4)),
             work={"arrivals": "after", "prompts": (100, 150), "answers": (64,)},
         )  # fmt: skip
         played = simulate(asked, method, 0, Window(5_000.0, 40_000.0, 0.0), keep=True)

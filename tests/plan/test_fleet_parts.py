@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from specdec.row_ms import RowMs
-from specnav.bench.records.batch import BatchCurve, CurvePoint
+from specnav.bench.records.capacity import BatchCurve, CurvePoint
 from specnav.plan.fleet import PRESETS, in_words, profile_of
-from specnav.plan.simulated.measures import batch_ci, figures_of
-from specnav.plan.simulated.pair import METHODS, accepted, way_of
+from specnav.plan.simulated.pair import METHODS, CurveTimes, RowTimes, accepted, way_of
+from specnav.plan.simulated.records import batch_ci, figures_of
 from specnav.plan.simulated.replica import (
     Counted,
     ReplicaPolicy,
@@ -20,9 +20,7 @@ from specnav.plan.simulated.replica import (
     SimulatedReplica,
     SimulatedRows,
 )
-from specnav.plan.simulated.simulation import Window, simulate
-from specnav.plan.simulated.times import CurveTimes, RowTimes
-from specnav.plan.simulated.workload import Workload, arrivals_named, arrivals_of
+from specnav.plan.simulated.simulation import Window, Workload, arrivals_named, arrivals_of, simulate
 from specnav.results.errors import EvaluationError
 from tests.plan.fleets import FLAT, LINK, WINDOW, fleet, pair
 

@@ -8,9 +8,15 @@ import msgspec
 import pytest
 
 from specnav.plan.simulated.page import overtakings, write_fleet
-from specnav.plan.simulated.records import FleetResults, MethodPlan, SweepPoint, load_fleet, save_fleet
-from specnav.plan.simulated.search import Planner, Promise, check_possible
-from specnav.plan.simulated.study import PlanQuestion, answer_methods, sweep_links
+from specnav.plan.simulated.records import FleetResults, MethodPlan, SweepPoint
+from specnav.plan.simulated.search import (
+    Planner,
+    PlanQuestion,
+    Promise,
+    answer_methods,
+    check_possible,
+    sweep_links,
+)
 from specnav.results.errors import EvaluationError
 from tests.plan.fleets import few_decisions, fleet, single_server  # noqa: F401
 
@@ -74,14 +80,14 @@ def results(tmp_path: Path) -> FleetResults:
         schema=1, robots=12, gpus=plans[0][0], promise=asked.promise.words, promise_ms=600.0, promise_of="decision",
         calibrated=["forwards: a test"], config={"seed": 7}, methods=[plan for _, plan in plans], sweep=sweep,
     )  # fmt: skip
-    save_fleet(tmp_path, found)
+    found.save(tmp_path)
     return found
 
 
 @pytest.mark.usefixtures("few_decisions")
 def test_a_plan_is_kept_and_drawn_says_that_it_is_simulated_and_comes_again_with_its_seed(tmp_path: Path) -> None:
     found = results(tmp_path)
-    assert load_fleet(tmp_path) == found
+    assert FleetResults.load(tmp_path) == found
     assert msgspec.json.encode(results(tmp_path)) == msgspec.json.encode(found)  # the same seed
     page = write_fleet(tmp_path).read_text(encoding="utf-8")
     assert "Simulated, not measured" in page and "forwards: a test" in page and page.count("<svg") >= 4

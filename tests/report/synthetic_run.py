@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from specnav.results.demo import Comparison, DemoResults, EpisodeResult, LatencyRow, save_results, summarise
+from specnav.results.demo import Comparison, DemoResults, EpisodeResult, LatencyRow, summarise
 from specnav.results.trace import (
     Decision,
     EpisodeTrace,
@@ -241,5 +241,5 @@ def make_run(run: Path, episodes: int = 3, study: bool = True) -> DemoResults:
         started_at="2026-01-01T00:00:00Z",
         wall_s=123.0,
     )
-    save_results(run, whole)
+    whole.save(run)
     return whole

@@ -13,7 +13,7 @@ from specnav.report.charts import HEX, apart, document, histogram, timeline
 from specnav.report.floor import overlap, place_label
 from specnav.report.media import make_gif
 from specnav.report.page import latency_plot, tokens_per_decision
-from specnav.results.demo import load_results, save_results, summarise
+from specnav.results.demo import DemoResults, summarise
 from specnav.results.errors import EvaluationError
 from specnav.results.trace import Span, load_traces, save_trace
 from tests.report.reading import ReadPage
@@ -87,8 +87,8 @@ def test_text_from_outside_is_escaped(tmp_path: Path) -> None:
     things = [msgspec.structs.replace(thing, name=evil) for thing in trace.objects]
     result = msgspec.structs.replace(trace.result, instruction=evil)
     save_trace(tmp_path, msgspec.structs.replace(trace, decisions=shots, objects=things, result=result))
-    results = load_results(tmp_path)
-    save_results(tmp_path, msgspec.structs.replace(results, episodes=[result], error=evil))
+    results = DemoResults.load(tmp_path)
+    msgspec.structs.replace(results, episodes=[result], error=evil).save(tmp_path)
     text = write_report(tmp_path).read_text(encoding="utf-8")
     assert evil not in text
     assert "&lt;script&gt;" in text
@@ -101,7 +101,7 @@ def test_report_of_a_run_that_failed_says_so_and_shows_what_there_is(tmp_path: P
         results, episodes=[], summary=nothing, error="navsim ended (exit code 1)"
     )
     (tmp_path / "episodes" / "000" / "trace.json").unlink()
-    save_results(tmp_path, failed)
+    failed.save(tmp_path)
     text = write_report(tmp_path).read_text(encoding="utf-8")
     assert "The run failed: navsim ended (exit code 1)" in text
     assert "No episode was finished." in text

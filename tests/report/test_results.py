@@ -8,13 +8,12 @@ import pytest
 
 from specnav.results.demo import (
     Comparison,
+    DemoResults,
     EpisodeResult,
     check_settings,
     describe_machine,
-    load_results,
     number_of,
     percentile,
-    save_results,
     summarise,
 )
 from specnav.results.errors import EvaluationError
@@ -49,7 +48,7 @@ def episode(**changes: object) -> EpisodeResult:
 
 def test_results_come_back_as_they_were_written(tmp_path: Path) -> None:
     written = make_run(tmp_path, episodes=2)
-    assert load_results(tmp_path) == written
+    assert DemoResults.load(tmp_path) == written
     assert [trace.result for trace in load_traces(tmp_path)] == written.episodes
 
 
@@ -80,18 +79,18 @@ def test_wrong_content_is_refused_with_the_field_in_one_line(tmp_path: Path, cha
     change(content)
     path.write_text(json.dumps(content))
     with pytest.raises(EvaluationError, match=r"results\.json is not a valid DemoResults") as caught:
-        load_results(path)
+        DemoResults.load(tmp_path)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_missing_and_torn_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="cannot read"):
-        load_results(tmp_path)
+        DemoResults.load(tmp_path)
     for torn in (b'{"schema": 1, "conf', b"\xff", b'{"x":' * 100_000):
         (tmp_path / "results.json").write_bytes(torn)
         with pytest.raises(EvaluationError, match="not a valid DemoResults"):
-            load_results(tmp_path)
+            DemoResults.load(tmp_path)
 
 
 @pytest.mark.parametrize(("value", "low"), [("soon", 0), (-1, 0), (0, 1), (float("inf"), 0), ("1:2:3", 0)])
@@ -113,7 +112,7 @@ def test_failed_write_keeps_the_old_file_and_leaves_nothing_beside_it(
 
     monkeypatch.setattr("specdec.whole_files.os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        save_results(tmp_path, results)
+        results.save(tmp_path)
     assert (tmp_path / "results.json").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == listed
 

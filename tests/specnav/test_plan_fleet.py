@@ -12,8 +12,14 @@ from typer.testing import CliRunner
 
 import specnav.plan.fleet as command
 from specnav.bench.data.latency import expected_tokens
-from specnav.bench.records.batch import BATCH_FILE, BatchCurve, CurvePoint
-from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
+from specnav.bench.records.capacity import (
+    BATCH_FILE,
+    CLIENTS_FILE,
+    BatchCurve,
+    ClientsRow,
+    ClientsRun,
+    CurvePoint,
+)
 from specnav.cli.app import app
 from specnav.errors import UsageError
 from specnav.plan.calibration import calibrated, gpu_names
@@ -106,13 +112,14 @@ def test_interrupted_it_keeps_what_is_done(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", gpu_names())
 def test_every_gpu_that_is_named_can_be_planned_with(name: str) -> None:
     found = calibrated(name, None)
-    assert found.target.forward_ms(4, 20, 0) > 0 and found.draft_ms > 0 and 0 < found.alpha < found.tree_alpha < 1
+    pair = found.pair
+    assert found.target.forward_ms(4, 20, 0) > 0 and pair.draft_ms > 0 and 0 < pair.alpha < pair.tree_alpha < 1
     assert all(found.words)
 
 
 def test_the_robots_point_has_the_acceptance_that_its_paper_prints() -> None:
-    found = calibrated("go2-wifi6", None)
-    assert expected_tokens(found.alpha, 4) == pytest.approx(2.92, abs=0.01) and found.miss == pytest.approx(0.5563)
+    pair = calibrated("go2-wifi6", None).pair
+    assert expected_tokens(pair.alpha, 4) == pytest.approx(2.92, abs=0.01) and pair.miss == pytest.approx(0.5563)
 
 
 def test_a_measured_curve_is_what_forwards_take(tmp_path: Path) -> None:
@@ -161,7 +168,12 @@ def test_a_run_that_was_not_paced_cannot_be_played(tmp_path: Path) -> None:
     assert "was not paced" in str(done.exception)
 
 
+def test_a_saved_run_with_scaled_times_calibrates_a_plan_with_the_points_own(tmp_path: Path) -> None:
+    found = calibrated(None, saved(tmp_path, time_scale=0.5))
+    assert (found.target.forward_ms(1, 5, 0), found.pair.draft_ms) == (80.0, 10.0)
+
+
 def test_a_saved_run_calibrates_a_plan(tmp_path: Path) -> None:
     found = calibrated(None, saved(tmp_path))
-    assert found.target.forward_ms(1, 5, 0) == 40.0 and found.draft_ms == 5.0
-    assert expected_tokens(found.alpha, 4) == pytest.approx(2.0) and "measured there" in " ".join(found.words)
+    assert found.target.forward_ms(1, 5, 0) == 40.0 and found.pair.draft_ms == 5.0
+    assert expected_tokens(found.pair.alpha, 4) == pytest.approx(2.0) and "measured there" in " ".join(found.words)

@@ -12,8 +12,7 @@ from specdec.errors import ModelError
 from specdec.models import load_model
 from specnav.cli.app import app
 from specnav.errors import UsageError
-from specnav.plan.memory import memory_of
-from specnav.plan.published import PUBLISHED
+from specnav.plan.memory import PUBLISHED, memory_of
 from specnav.plan.run import PlanConfig, run_plan_memory
 from tests.helpers import tiny_models as tiny
 

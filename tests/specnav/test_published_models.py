@@ -35,8 +35,7 @@ from specnav.fleet.settings import UpConfig, UpgradeConfig
 from specnav.published import getting, pairs, table
 from specnav.published.getting import get_model
 from specnav.published.pairs import pair_named
-from specnav.published.table import Packaged, PairNames, Published
-from specnav.published.view import shown_models
+from specnav.published.table import Packaged, PairNames, Published, shown_models
 from specnav.serve import serve_settings
 from tests.helpers.tiny_models import build_llama
 

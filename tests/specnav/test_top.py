@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from specnav.errors import UsageError
-from specnav.top.figures import Interval, Quantile
 from specnav.top.run import VerifierWatch
-from specnav.top.scrape import Address, MetricSample, Scrape, ScrapeFailed, parse
+from specnav.top.scrape import Address, Interval, MetricSample, Quantile, Scrape, ScrapeFailed, parse
 from specnav.top.view import view_of
 from tests.helpers.made_up_verifier import MadeUpVerifier
 

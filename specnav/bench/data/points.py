@@ -21,7 +21,15 @@ from specnav.settings import make_settings, read_yaml
 POINTS = CONFIG / "points"
 SAID = frozenset({"title", "models", "source", "acceptance", "assumed", "explained", "figures", "measured"})
 """Fields of a point that are not settings of a run."""
-QUANTITIES = ("speedup", "tau", "accepted", "tpot_ms", "tokens_per_s", "predraft_hit_rate")
+QUANTITIES = {
+    "speedup": ("speed-up over {}", 2),
+    "tau": ("τ, tokens a round", 2),
+    "accepted": ("draft tokens accepted a round", 2),
+    "tpot_ms": ("ms a token", 1),
+    "tokens_per_s": ("tokens a second", 1),
+    "predraft_hit_rate": ("pre-draft hit rate", 2),
+}
+"""Words and digits to show of a paper's figures, by the field of BenchRow that is our own."""
 
 
 class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):

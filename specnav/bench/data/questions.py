@@ -29,21 +29,19 @@ TEXT_COLUMNS = ("turns", "question", "prompt", "instruction", "text")
 
 @dataclass(frozen=True)
 class Question:
-    """One question, identified by (source, question_id). source: the file's stem or the dataset's name.
-
-    reference: as in the file; published files have one entry per turn. An entry is a text (empty if there is none) or
-    a tuple of all correct texts (Spec-Bench's questions on retrieved documents).
-    """
+    """One question, identified by (source, question_id). source: the file's stem or the dataset's name."""
 
     source: str
     question_id: str
     turns: tuple[str, ...]
-    category: str = ""
-    reference: tuple[str | tuple[str, ...], ...] = ()
 
 
 class _Line(msgspec.Struct):
-    """One line of a question file."""
+    """One line of a question file. category, reference: checked, not used.
+
+    Published files have one reference per turn: a text (empty if there is none), or a list of all correct texts
+    (Spec-Bench's questions on retrieved documents).
+    """
 
     question_id: int | str
     turns: list[str]
@@ -118,9 +116,7 @@ def parse_jsonl(lines: Iterable[str], source: str, place: str) -> list[Question]
                 "ids must differ"
             )
         seen[identity] = number
-        entries = [line.reference] if isinstance(line.reference, str) else line.reference or []
-        reference = tuple(entry if isinstance(entry, str) else tuple(entry) for entry in entries)
-        questions.append(Question(source, identity, tuple(line.turns), line.category or "", reference))
+        questions.append(Question(source, identity, tuple(line.turns)))
     return questions
 
 
@@ -186,7 +182,7 @@ def questions_of_rows(rows: Sequence[Mapping[str, Any]], source: str, column: st
         texts = value if isinstance(value, (list, tuple)) else [value]
         turns = tuple("" if text is None else str(text) for text in texts)
         if turns and all(turn.strip() for turn in turns):
-            questions.append(Question(source, str(number), turns, str(row.get("category") or "")))
+            questions.append(Question(source, str(number), turns))
     if not questions:
         raise EvaluationError(
             f"column {chosen} of dataset {source} holds no text: name another, like hf:ORG/NAME:test:COLUMN"

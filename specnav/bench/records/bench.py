@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of a bench run as structs: `results.json`, `rounds.jsonl` and `answers.jsonl`.
 
+They are saved after every question, so that an interrupted run can be resumed.
+
 Fields of the contract keep the names of ARCHITECTURE.md; the fields after them are additions. Times are milliseconds.
 Rounds are `RoundStats` of `specdec`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 
 from specdec.edge.stats import RoundStats
 from specnav.bench.data.points import PaperFigure, PointRecord
-from specnav.results.demo import RESULTS_FILE, Setting, Versioned
-from specnav.results.files import read_json, write_json
+from specnav.bench.data.questions import Question
+from specnav.results.demo import Setting, Versioned
+from specnav.results.files import read_lines, write_bytes_atomic
 from specnav.results.trace import Span
 
 ROUNDS_FILE, ANSWERS_FILE = "rounds.jsonl", "answers.jsonl"
@@ -194,13 +200,68 @@ class BenchResults(Versioned, frozen=True, kw_only=True):
         return self.point.figures if self.point else []
 
 
-def save_bench(run: Path, results: BenchResults) -> Path:
-    """Write `results.json` into a run folder, atomically."""
-    path = run / RESULTS_FILE
-    write_json(path, results)
-    return path
+def load_answers(run: Path) -> list[AnswerRecord]:
+    """The answers of a run; none before the first. Raises EvaluationError."""
+    path = run / ANSWERS_FILE
+    return read_lines(path, AnswerRecord, "a run", "remove that line or the folder") if path.exists() else []
 
 
-def load_bench(run: Path) -> BenchResults:
-    """Read `results.json` of a bench run's folder."""
-    return read_json(run / RESULTS_FILE, BenchResults)
+class BenchJournal:
+    """Answers by contestant and question. `results` makes the current results.json from the answers so far."""
+
+    def __init__(
+        self,
+        run: Path,
+        results: Callable[[Sequence[AnswerRecord]], BenchResults],
+        earlier: Iterable[AnswerRecord] = (),
+    ) -> None:
+        """Start from the answers of an earlier run with the same settings and rewrite both files."""
+        self._run = run
+        self._results = results
+        self.answers: list[AnswerRecord] = list(earlier)
+        self._turns = _turns(self.answers)
+        write_bytes_atomic(run / ANSWERS_FILE, _lines(self.answers))
+        write_bytes_atomic(run / ROUNDS_FILE, _lines(_rounds(self.answers)))
+        self.settle()
+
+    def has(self, question: Question, method: str) -> bool:
+        """Whether every turn of the question was answered by the contestant."""
+        return self._turns[method, question.source, question.question_id] >= len(question.turns)
+
+    def add(self, records: Sequence[AnswerRecord]) -> None:
+        """Append all turns of one question by one contestant."""
+        for name, data in ((ANSWERS_FILE, _lines(records)), (ROUNDS_FILE, _lines(_rounds(records)))):
+            with (self._run / name).open("ab") as stream:
+                stream.write(data)
+        self.answers += records
+        self._turns += _turns(records)
+
+    def settle(self) -> None:
+        """Write results.json from the answers so far."""
+        self._results(self.answers).save(self._run)
+
+
+def _turns(answers: Iterable[AnswerRecord]) -> Counter[tuple[str, str, str]]:
+    """How many turns of a question a contestant has answered."""
+    return Counter((one.method, one.source, one.question_id) for one in answers)
+
+
+def whole_questions(
+    answers: Sequence[AnswerRecord], questions: Sequence[Question], methods: Sequence[str]
+) -> list[AnswerRecord]:
+    """The answers of an earlier run that this one can reuse: same methods and questions, with every turn answered."""
+    whole = {(name, q.source, q.question_id): len(q.turns) for q in questions for name in methods}
+    counts = _turns(answers)
+    return [one for one in answers if counts[key := (one.method, *one.key[:2])] == whole.get(key)]
+
+
+def _rounds(records: Iterable[AnswerRecord]) -> Iterator[dict[str, object]]:
+    """Lines of `rounds.jsonl`: the answer's key, the round's number, and the fields of RoundStats."""
+    for record in records:
+        of = {name: getattr(record, name) for name in ("method", "source", "question_id", "turn")}
+        for number, one in enumerate(record.rounds):
+            yield {**of, "round": number, **asdict(one)}
+
+
+def _lines(records: Iterable[object]) -> bytes:
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)

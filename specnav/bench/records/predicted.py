@@ -16,9 +16,9 @@ from specdec.options import DecodingOptions
 from specnav.bench.data import latency
 from specnav.bench.data.names import ORACLES
 from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow
+from specnav.bench.records.summary import REFERENCE
 from specnav.results.demo import mean, number_of
 
-REFERENCE = "ar"
 AHEAD = "ahead"
 """Suffix of the names of drafting spans that ran while a verdict was awaited (see specdec.edge.recorder)."""
 
@@ -49,7 +49,7 @@ class Parts:
 class Prediction:
     """Prediction for one method. *_token: milliseconds per token after the first. Speed-ups are over `ar`.
 
-    acceptance: the paper's, in words. with_paper_acceptance: the predicted speed-up with it in place of ours.
+    with_paper_acceptance: the predicted speed-up with the paper's acceptance in place of ours.
     """
 
     method: str
@@ -60,7 +60,6 @@ class Prediction:
     predicted_speedup: float | None = None
     measured_speedup: float | None = None
     paper_speedup: float | None = None
-    acceptance: str = ""
     with_paper_acceptance: float | None = None
 
     @property
@@ -92,7 +91,7 @@ def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerR
             of = _prepared(of, row, one.records)
         elif formula is PREDRAFTED:
             of = _drafted_on(of, one.records)
-        words, instead = _with_acceptance(formula, of, gamma, paper, row.method)
+        instead = _with_acceptance(formula, of, gamma, paper, row.method)
         speed = one.tokens_per_ms(formula.a_token(of))
         other = None if instead is None else one.tokens_per_ms(formula.a_token(instead))
         found.append(
@@ -105,7 +104,6 @@ def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerR
                 predicted_speedup=speed / reference if reference else None,
                 measured_speedup=row.speedup_vs_ar,
                 paper_speedup=paper.get((row.method, "speedup")),
-                acceptance=words,
                 with_paper_acceptance=other / reference if reference and other is not None else None,
             )
         )
@@ -239,19 +237,18 @@ PIPELINED = Formula("pipelined", "(α^γ·max(γ·Tp, 2·Tc + Tq) + (1 − α^γ
 
 def _with_acceptance(
     formula: Formula, parts: Parts, gamma: int, paper: Mapping[tuple[str, str], float], method: str
-) -> tuple[str, Parts | None]:
-    """(the paper's acceptance of a method in words, `parts` with that acceptance); ("", None) if it prints none.
+) -> Parts | None:
+    """`parts` with the paper's acceptance of a method; None if it prints none.
 
     A pipeline gains no bonus token after a fully accepted draft: the next draft contains it.
     """
     tau, accepted = paper.get((method, "tau")), paper.get((method, "accepted"))
     if tau is not None:
-        words, alpha = f"τ of {tau:.2f}", latency.acceptance_for(tau, gamma)
+        alpha = latency.acceptance_for(tau, gamma)
     elif accepted is not None:
-        words = f"{accepted:.2f} accepted tokens a round"
         alpha = latency.acceptance_for(accepted + 1, gamma)
         tau = accepted + (1 - alpha**gamma if formula is PIPELINED else 1)
     else:
-        return "", None
+        return None
     draft = parts.draft / parts.drafted * gamma if formula is PIPELINED and parts.drafted else parts.draft
-    return words, replace(parts, tau=tau, alpha=alpha, draft=draft, drafted=float(gamma))
+    return replace(parts, tau=tau, alpha=alpha, draft=draft, drafted=float(gamma))

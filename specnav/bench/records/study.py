@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from specdec.options import DecodingOptions
 from specnav.bench.data.points import PointRecord
-from specnav.bench.records.batch import BATCH_FILE, BatchCurve, load_curve
-from specnav.bench.records.bench import BenchResults, BenchRow, load_bench
-from specnav.bench.records.clients import ClientsRow
-from specnav.bench.records.journal import load_answers
+from specnav.bench.records.bench import BenchResults, BenchRow, load_answers
+from specnav.bench.records.capacity import BATCH_FILE, BatchCurve, ClientsRow, load_curve
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers
 from specnav.results.demo import RESULTS_FILE, Setting, Versioned, number_of
-from specnav.results.files import read_json, write_json
+from specnav.results.files import read_json
 
 STUDY_FILE = "study.json"
 
@@ -54,10 +53,11 @@ class SettingRecord(msgspec.Struct, frozen=True, kw_only=True):
         """A method's figures; None before the first answer."""
         return next((row for row in self.rows if row.method == method), None)
 
-    def value(self, method: str, of: Callable[[BenchRow], float | None]) -> float | None:
-        """One of a method's figures; None if it was not measured."""
+    def value(self, method: str, name: str, factor: float = 1.0) -> float | None:
+        """One of a method's figures (a field of BenchRow) times a factor; None if it was not measured."""
         row = self.row(method)
-        return None if row is None else of(row)
+        found: float | None = None if row is None else getattr(row, name)
+        return None if found is None else factor * found
 
     def formula(self, method: str) -> FormulaRecord | None:
         """The prediction of a method's formula; None without one."""
@@ -135,6 +135,7 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
     payloads: of the study of payloads.
     """
 
+    FILE: ClassVar[str] = STUDY_FILE
     name: str
     settings: list[SettingRecord]
     time_scale: float = 1.0
@@ -162,11 +163,9 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
         """Draft tokens per round, if the study does not vary them."""
         return int(number_of(self.config, "gamma", DecodingOptions.gamma, 1))
 
-    def series(
-        self, method: str, value: Callable[[BenchRow], float | None]
-    ) -> tuple[tuple[float, float], ...]:
-        """(x, value) of a method over the settings in which it was measured."""
-        found = [(one.x, one.value(method, value)) for one in self.settings]
+    def series(self, method: str, name: str, factor: float = 1.0) -> tuple[tuple[float, float], ...]:
+        """(x, figure) of a method over the settings in which it was measured."""
+        found = [(one.x, one.value(method, name, factor)) for one in self.settings]
         return tuple((x, y) for x, y in found if y is not None)
 
     def with_formula(self) -> frozenset[str]:
@@ -178,19 +177,9 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
         return list(dict.fromkeys(row.method for one in self.settings for row in one.rows))
 
 
-def save_study(folder: Path, results: StudyResults) -> None:
-    """Write `study.json`, atomically."""
-    write_json(folder / STUDY_FILE, results)
-
-
-def load_study(folder: Path) -> StudyResults:
-    """Read `study.json`. Raises EvaluationError."""
-    return read_json(folder / STUDY_FILE, StudyResults)
-
-
 def load_studies(folder: Path) -> Sequence[tuple[str, StudyResults]]:
     """(subfolder, results) of every study in a folder, ordered by start time."""
-    found = [(path.parent.name, load_study(path.parent)) for path in sorted(folder.glob(f"*/{STUDY_FILE}"))]
+    found = [(path.parent.name, StudyResults.load(path.parent)) for path in sorted(folder.glob(f"*/{STUDY_FILE}"))]
     return sorted(found, key=lambda one: one[1].started_at)
 
 
@@ -224,7 +213,7 @@ def _with_measurements(folder: Path, results: StudyResults) -> StudyResults:
 def _with_runs(folder: Path, results: StudyResults) -> StudyResults:
     """The study with the results of its settings' bench runs."""
     runs = {
-        one.folder: load_bench(folder / one.folder)
+        one.folder: BenchResults.load(folder / one.folder)
         for one in results.settings
         if (folder / one.folder / RESULTS_FILE).is_file()
     }

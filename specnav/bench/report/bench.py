@@ -6,17 +6,16 @@ Layout, charts and texts are shared with the demo's report. This module adds the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from specdec.edge.stats import RoundStats
-from specnav.bench.data.points import PaperFigure
-from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_bench
-from specnav.bench.records.journal import load_answers
+from specnav.bench.data.points import QUANTITIES, PaperFigure
+from specnav.bench.records.bench import AnswerRecord, BenchResults, BenchRow, load_answers
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers, ours_for, time_scale_of
-from specnav.bench.report.promises import promises_chart, promises_of
-from specnav.report.charts import HALF, RowChart, RowSeries, share_bars, timeline
+from specnav.report.charts import HALF, ChartLine, LineChart, RowChart, RowSeries, share_bars, timeline
 from specnav.report.page import (
     REPORT_FILE,
     Chart,
@@ -35,14 +34,9 @@ from specnav.results.trace import Span
 TIMELINE_ROUNDS = 5
 TIMELINE_TOKENS = 8  # an answer with this many tokens by every client is long enough to show
 ENGINE_NAMES = {"own": "our own engine", "llamacpp": "llama.cpp", "vllm": "vLLM"}
-QUANTITY_WORDS = {
-    "speedup": "speed-up over {}",
-    "tau": "τ, tokens a round",
-    "accepted": "draft tokens accepted a round",
-    "tpot_ms": "ms a token",
-    "tokens_per_s": "tokens a second",
-    "predraft_hit_rate": "pre-draft hit rate",
-}
+WINDOW_TOKENS = 32
+Window = tuple[float, float]
+"""(measured, promised) milliseconds for a window of tokens: what a controller promised of its plans."""
 
 
 def methods_of(results: BenchResults) -> list[str]:
@@ -84,12 +78,6 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
     return chips
 
 
-def same_words(results: BenchResults) -> str:
-    """How far the tokens agree: all ids, or all but those at near-ties, which rounding may flip."""
-    near = sum(row.near_ties for row in results.rows)
-    return f"except for {near} near-ties" if near else "every id of every answer"
-
-
 def headline(results: BenchResults) -> list[Figure]:
     """The headline figures of the run."""
     rows = results.rows
@@ -97,13 +85,15 @@ def headline(results: BenchResults) -> list[Figure]:
     best = max(speeds, key=lambda row: row.speedup_vs_ar or 0.0, default=None)
     compared = [row for row in rows if row.identical_to_ar is not None and row.method != "ar"]
     same = sum(bool(row.identical_to_ar) or (row.near_ties > 0 and not row.errors) for row in compared)
+    near = sum(row.near_ties for row in rows)  # which rounding may flip
+    agree = f"except for {near} near-ties" if near else "every id of every answer"
     figures = [
         Figure("Questions", str(max((row.questions for row in rows), default=0)), f"of {results.asked}"),
         Figure(
             "Same tokens as cloud AR",
             f"{same} of {len(compared)}" if compared else "–",
             "methods" if compared else "",
-            same_words(results) if compared else "not compared",
+            agree if compared else "not compared",
         ),
     ]
     if best is not None:
@@ -125,16 +115,11 @@ def headline(results: BenchResults) -> list[Figure]:
 
 def beside_the_paper(results: BenchResults) -> list[tuple[PaperFigure, str, int, float | None]]:
     """The paper's figures in the file's order: (figure, quantity in words, digits to show, this run's value)."""
-    scale = time_scale_of(results.config)
-    return [
-        (
-            figure,
-            QUANTITY_WORDS[figure.quantity].format(figure.over),
-            1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2,
-            ours_for(figure, results.rows, scale),
-        )
-        for figure in results.printed
-    ]
+    found, scale = [], time_scale_of(results.config)
+    for figure in results.printed:
+        words, digits = QUANTITIES[figure.quantity]
+        found.append((figure, words.format(figure.over), digits, ours_for(figure, results.rows, scale)))
+    return found
 
 
 def speedup_chart(results: BenchResults) -> RowChart:
@@ -252,6 +237,55 @@ def _timeline(method: str, record: AnswerRecord, until_ms: float, row: BenchRow)
     return Chart(method, picture, caption)
 
 
+def windows(rounds: Iterable[RoundStats]) -> list[Window]:
+    """Split an answer's rounds into windows of at least WINDOW_TOKENS tokens.
+
+    Rounds without a promise are skipped. An incomplete last window is dropped.
+    """
+    found: list[Window] = []
+    took = promised = 0.0
+    gained = 0
+    for one in rounds:
+        if one.promised_ms <= 0.0 or one.took_ms <= 0.0:
+            continue
+        took, promised, gained = took + one.took_ms, promised + one.promised_ms, gained + one.gained
+        if gained >= WINDOW_TOKENS:
+            found.append((took, promised))
+            took, promised, gained = 0.0, 0.0, 0
+    return found
+
+
+def mean_error(found: Sequence[Window]) -> float | None:
+    """Mean of |promised speed / measured speed - 1|; None without windows."""
+    return fmean(abs(took / promised - 1.0) for took, promised in found) if found else None
+
+
+def promises_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> dict[str, list[Window]]:
+    """The windows of every method that a controller drives."""
+    found = {
+        method: [window for record in records for window in windows(record.rounds)]
+        for method, records in answers.items()
+    }
+    return {method: several for method, several in found.items() if several}
+
+
+def promises_chart(method: str, found: Sequence[Window]) -> LineChart:
+    """Chart with one dot per window: promised and measured speed."""
+    speeds = [(WINDOW_TOKENS / promised * 1e3, WINDOW_TOKENS / took * 1e3) for took, promised in found]
+    ends = [min(min(one) for one in speeds), max(max(one) for one in speeds)]
+    return LineChart(
+        title=f"{method}: promised and measured",
+        x_label="promised, tokens a second",
+        y_label="measured",
+        lines=(
+            ChartLine(method, tuple(sorted(speeds)), method, joined=False),
+            ChartLine("as promised", tuple((end, end) for end in ends), "formula", computed=True),
+        ),
+        caption=f"{len(found)} windows of {WINDOW_TOKENS} tokens of an answer; mean error of the promised speed "
+        f"{100 * (mean_error(found) or 0.0):.1f} %. Promises correct for the bias of choosing the best-looking plan.",
+    )
+
+
 def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> str:
     """The whole report as HTML text."""
     common = common_answers(answers, methods_of(results))
@@ -283,5 +317,5 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
 def write_bench_report(run: Path) -> Path:
     """Draw `report.html` for a bench run's folder; returns its path. Raises EvaluationError."""
     path = run / REPORT_FILE
-    write_bytes_atomic(path, build_bench_page(load_bench(run), load_answers(run)).encode())
+    write_bytes_atomic(path, build_bench_page(BenchResults.load(run), load_answers(run)).encode())
     return path

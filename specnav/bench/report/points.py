@@ -2,11 +2,13 @@
 """Compares several operating points, one bench run each: the page `index.html`, and its tables as `points.md`.
 
 Each cell has up to three figures: ours, the paper's, and the result of the paper's formula with the paper's numbers.
+The tables of a run at the papers' acceptance are also written into a checkout: a block in each point's file and a table
+between two markers in a page. The text around them is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,20 +17,13 @@ from specdec.methods import get_method
 from specdec.options import DecodingOptions
 from specdec.sampling.recoveries import Recovery
 from specnav.bench.data import latency
-from specnav.bench.data.acceptance import WantedAcceptance, read_acceptance
+from specnav.bench.data.acceptance import read_acceptance
+from specnav.bench.data.names import same_at
 from specnav.bench.data.papers import figures
-from specnav.bench.records.bench import BenchResults, BenchRow, load_bench
-from specnav.bench.records.journal import load_answers
-from specnav.bench.records.predicted import (
-    CLOUD_SD,
-    HINTED,
-    PREDRAFTED,
-    Parts,
-    Prediction,
-    formula_of,
-    predictions_of,
-)
-from specnav.bench.records.summary import common_answers, ours_for, time_scale_of, unscaled
+from specnav.bench.data.points import QUANTITIES
+from specnav.bench.records.bench import BenchResults, BenchRow
+from specnav.bench.records.predicted import CLOUD_SD, HINTED, PREDRAFTED, Parts, formula_of
+from specnav.bench.records.summary import ours_for, time_scale_of, unscaled
 from specnav.bench.report.bench import chips_of
 from specnav.bench.studies.figures import system_of
 from specnav.bench.studies.plan import Table
@@ -44,13 +39,16 @@ LEGEND = (
 )
 SAME = "If greedy, dsd, dssd and dssd-thin equal sd, and picospec-lossy equals picospec: each group is measured once."
 NO_VALUE = shown(None)
+COMMAND = "specnav bench points all --at-paper-acceptance --write"
+BLOCK = f"# Written by `{COMMAND}`; what stands above this line is not.\nmeasured:\n"
+BEGIN, END = "<!-- begin: written by bench --write -->", "<!-- end: written by bench --write -->"
+SHOWN = ("cloud-sd", "split", "sd", "dsd", "dssd", "picospec", "specedge", "fsd", "auto")
 TABLES = {
     "speedup": "Tokens a second over cloud AR",
     "tau": "τ, tokens gained a round",
     "tpot_ms": "Milliseconds a token",
     "tokens_per_s": "Tokens a second",
 }
-DIGITS = {"speedup": 2, "tau": 2, "tpot_ms": 1, "tokens_per_s": 1}
 
 
 @dataclass(frozen=True)
@@ -63,15 +61,18 @@ class PointRun:
 
     folder: str
     results: BenchResults
-    predicted: list[Prediction]
     printed: Printed | None
     time_scale: float
 
-    def ours(self, row: BenchRow, quantity: str) -> float | None:
-        """A figure of the run, converted to the point's own times."""
-        if quantity == "speedup":
-            return row.speedup_vs_ar
-        return unscaled(getattr(row, quantity), quantity, self.time_scale)
+    def row(self, method: str) -> BenchRow | None:
+        """The figures of a method in this run."""
+        return next((row for row in self.results.rows if row.method == method), None)
+
+    def three(self, method: str, quantity: str) -> tuple[float | None, float | None, float | None]:
+        """Our figure at the point's own times, the paper's, and its formula's with the paper's numbers."""
+        row, name = self.row(method), "speedup_vs_ar" if quantity == "speedup" else quantity
+        ours = None if row is None else unscaled(getattr(row, name), quantity, self.time_scale)
+        return ours, paper_of(self, method, quantity), formula_at(self, method, quantity)
 
     @property
     def title(self) -> str:
@@ -88,20 +89,18 @@ def load_points(folder: Path, warn: Callable[[str], None]) -> list[PointRun]:
     found = []
     for place in sorted(path.parent for path in folder.glob(f"*/{RESULTS_FILE}")):
         try:
-            results = load_bench(place)
-            answers = common_answers(load_answers(place), [row.method for row in results.rows])
+            results = BenchResults.load(place)
             scale = time_scale_of(results.config)
             number_of(results.config, "temperature")
         except EvaluationError as error:
             warn(f"{place.name} is left out: {error}")
             continue
-        predicted: list[Prediction] = []
         printed: Printed | None = None
         try:
-            predicted, printed = predictions_of(results, answers), printed_of(results)
+            printed = printed_of(results)
         except (EvaluationError, OptionsError) as error:
             warn(f"{place.name} is shown without the paper's own numbers: {error}")
-        found.append(PointRun(place.name, results, predicted, printed, scale))
+        found.append(PointRun(place.name, results, printed, scale))
     if not found:
         raise EvaluationError(f"{folder} holds no run of an operating point that can be read")
     return found
@@ -127,10 +126,8 @@ def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> Table:
 
 def _cell(quantity: str, method: str, run: PointRun) -> str:
     """Our figure / the paper's / its formula's with the paper's numbers, as far as they exist."""
-    row = next((row for row in run.results.rows if row.method == method), None)
-    ours = None if row is None else run.ours(row, quantity)
-    figures = (ours, paper_of(run, method, quantity), formula_at(run, method, quantity))
-    texts = [shown(one, DIGITS[quantity]) for one in figures]
+    _, digits = QUANTITIES[quantity]
+    texts = [shown(one, digits) for one in run.three(method, quantity)]
     while len(texts) > 1 and texts[-1] == NO_VALUE:
         texts.pop()
     return " / ".join(texts)
@@ -219,11 +216,15 @@ class Printed:
 def printed_of(results: BenchResults) -> Printed | None:
     """The paper's numbers for a run at a point with its paper's acceptance; None for any other run.
 
-    Raises EvaluationError for settings that are not numbers.
+    Raises EvaluationError for settings that are not numbers, OptionsError for a method that does not exist.
     """
-    wanted, config = wanted_of(results), results.config
-    if results.point is None or wanted is None:
+    config = results.config
+    for row in results.rows:
+        formula_of(row.method)
+    emulated = str(config.get("acceptance") or "").partition(" ")[0]
+    if results.point is None or not emulated:
         return None
+    wanted = read_acceptance(emulated, 0)
     gamma = int(number_of(config, "gamma", DecodingOptions.gamma, 1))
     # A tau refers to its own draft length, which may differ from that of the paper's point.
     alpha = wanted.value if wanted.kind == "alpha" else latency.acceptance_for(wanted.value, wanted.gamma)
@@ -249,12 +250,6 @@ ROW_MS_AT_100 = 8.0
 """DSSD, Table 1: |V| b / R_down at 100 Mb/s."""
 
 
-def wanted_of(results: BenchResults) -> WantedAcceptance | None:
-    """The acceptance that a run emulated; None if it emulated none."""
-    text = str(results.config.get("acceptance") or "").partition(" ")[0]
-    return read_acceptance(text, 0) if text else None
-
-
 def notes_of(run: PointRun) -> list[str]:
     """Notes under the tables: the point's source, how it was emulated, and further remarks."""
     results, point = run.results, run.results.point
@@ -272,20 +267,12 @@ def notes_of(run: PointRun) -> list[str]:
     return lines
 
 
-def comparison_rows(run: PointRun) -> list[tuple[str, str, str, str, str]]:
+def comparison_rows(run: PointRun) -> list[tuple[str, ...]]:
     """(method, τ, speed-up over `ar`: ours, the paper's, its formula's), if the run has its paper's acceptance."""
-    if run.printed is None:
-        return []
     return [
-        (
-            row.method,
-            shown(row.tau, 2),
-            shown(row.speedup_vs_ar, 2, "×"),
-            shown(paper_of(run, row.method, "speedup"), 2, "×"),
-            shown(formula_at(run, row.method, "speedup"), 2, "×"),
-        )
+        (row.method, shown(row.tau, 2), *(shown(one, 2, "×") for one in run.three(row.method, "speedup")))
         for row in run.results.rows
-        if row.method != "ar"
+        if row.method != "ar" and run.printed is not None
     ]
 
 
@@ -308,20 +295,20 @@ def build_markdown(runs: Sequence[PointRun]) -> str:
     machine = ", ".join(map(" ".join, words_of(runs[0].results.machine)))
     parts = ["# Operating points", "", lead_of(runs), "", f"Machine: {machine}.", ""]
     for table in points_tables(runs):
-        parts += [f"## {table.title}", "", table.caption, "", *_markdown_table(table), ""]
+        parts += [f"## {table.title}", "", table.caption, "", *markdown(table.head, table.rows), ""]
     parts += ["## By point", ""]
     for run in runs:
         parts += [f"### {run.title} (`{run.folder}`)", ""]
         if rows := comparison_rows(run):
-            parts += ["| method | τ | ours | paper | its formula |", "|---|---|---|---|---|"]
-            parts += [*(f"| {' | '.join(row)} |" for row in rows), ""]
+            parts += [*markdown(("method", "τ", "ours", "paper", "its formula"), rows), ""]
         parts += [*(f"- {line}" for line in notes_of(run)), ""]
     return "\n".join(parts)
 
 
-def _markdown_table(table: Table) -> list[str]:
-    rows = [f"| {' | '.join(row)} |" for row in (table.head, *table.rows)]
-    return [rows[0], "|---" * len(table.head) + "|", *rows[1:]]
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return [lines[0], "|---" * len(head) + "|", *lines[1:]]
 
 
 def chips_over(runs: Sequence[PointRun]) -> list[tuple[str, str]]:
@@ -357,3 +344,91 @@ def write_points(folder: Path, warn: Callable[[str], None]) -> Path:
         notes=[(run, comparison_rows(run), notes_of(run)) for run in runs],
         machine=words_of(runs[0].results.machine),
     )
+
+
+def block(run: PointRun) -> str:
+    """The block `measured:` of a point's file, as YAML. Raises EvaluationError without emulated acceptance."""
+    results, accepted = run.results, run.results.acceptance
+    if accepted is None:
+        raise EvaluationError(
+            f"{run.folder} was not measured at its paper's acceptance; run it with --at-paper-acceptance"
+        )
+    asked = max((row.questions for row in results.rows), default=0)
+    quantities = {one.quantity for one in results.printed}
+    lines = [
+        f"  acceptance: emulated, {accepted.words}, {accepted.achieved:.2f} reached",
+        f"  asked: {asked} questions, at most {results.config.get('max_new_tokens')} tokens an answer"
+        + f", every time times {run.time_scale:g}" * (run.time_scale != 1),
+        "  over_ar:   # [ours, the paper's, its formula's at its own numbers]",
+        *_three_cells(run, "speedup"),
+    ]
+    if "tpot_ms" in quantities:
+        lines += ["  ms_a_token:   # after the first; the same three", *_three_cells(run, "tpot_ms")]
+    return BLOCK + "\n".join(lines) + "\n"
+
+
+def _three_cells(run: PointRun, quantity: str) -> list[str]:
+    return [
+        f"    {row.method}: [{', '.join('null' if n is None else f'{n:.2f}' for n in run.three(row.method, quantity))}]"
+        for row in run.results.rows
+        if row.method != "ar"
+    ]
+
+
+def with_block(text: str, block_: str) -> str:
+    """A point's file with `block_` in place of its earlier block."""
+    return text.partition(BLOCK.splitlines()[0])[0].rstrip("\n") + "\n" + block_
+
+
+def figures_table(runs: Sequence[PointRun]) -> str:
+    """Markdown table, one row per point, one column per method: ours (the paper's; its formula's with its numbers)."""
+    measured = {row.method for run in runs for row in run.results.rows}
+    methods = [name for name in SHOWN if name in measured]
+    rows = []
+    for run in runs:
+        accepted = run.results.acceptance
+        best = max((row.speedup_vs_ar or 0.0 for row in run.results.rows), default=0.0)
+        cells = [_cell_of(run, name, best) for name in methods]
+        asked = accepted.asked.replace("tau:", "").replace("alpha:", "α ") if accepted else ""
+        rows.append([run.folder, asked, *cells])
+    return "\n".join(markdown(["operating point", "τ asked", *(f"`{name}`" for name in methods)], rows))
+
+
+def _cell_of(run: PointRun, method: str, best: float) -> str:
+    speedup, *others = run.three(method, "speedup")
+    if speedup is None:
+        same = same_at(method, number_of(run.results.config, "temperature"))
+        return f"= `{same}`" if same != method else "–"
+    ours = f"**{speedup:.2f}**" if speedup == best else f"{speedup:.2f}"
+    if others == [None, None]:
+        return ours
+    return f"{ours} ({'; '.join('–' if one is None else f'{one:.2f}' for one in others)})"
+
+
+def with_table(text: str, table_: str, place: str) -> str:
+    """A page with `table_` between its markers. Raises EvaluationError if the page has none."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise EvaluationError(f"{place} has no place for the table: put {BEGIN} and {END} around where it goes")
+    return f"{before}{BEGIN}\n{table_}\n{END}{after}"
+
+
+def write_tables(runs: Sequence[PointRun], points: Path, page: Path) -> list[Path]:
+    """Write every point's block into its file in `points`, and the table into `page`; return the written files.
+
+    Writes nothing unless everything can be written. Raises EvaluationError.
+    """
+    texts: dict[Path, str] = {}
+    try:
+        for run in runs:
+            place = points / f"{run.folder}.yaml"
+            texts[place] = with_block(place.read_text(encoding="utf-8"), block(run))
+        texts[page] = with_table(page.read_text(encoding="utf-8"), figures_table(runs), str(page))
+    except OSError as error:
+        raise EvaluationError(
+            f"cannot write the tables: {error.strerror or error} ({error.filename}); --write is for a checkout"
+        ) from error
+    for place, text in texts.items():
+        write_bytes_atomic(place, text.encode())
+    return list(texts)

@@ -24,17 +24,19 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
+from specnav.bench.data.names import ORACLES
 from specnav.bench.data.questions import load_questions
 from specnav.bench.records.bench import AcceptanceRecord
-from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
+from specnav.bench.records.capacity import CLIENTS_FILE, ClientsRow, ClientsRun
 from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
 from specnav.bench.runner.client import PATIENCE_S, BenchClientJob, ClientRecord, run_client
+from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.near_ties import NearTies
-from specnav.bench.runner.processes import surroundings
-from specnav.bench.runner.run import methods_of, settings_of
-from specnav.bench.runner.target import load_target, may_round
+from specnav.bench.runner.processes import load_target, may_round, surroundings
+from specnav.bench.runner.run import LOGS, methods_of, new_folder, settings_of
 from specnav.bench.runner.view import BenchView
 from specnav.bench.runner.watch import METRICS_FLAGS, Between, between, look, metrics_of
 from specnav.bench.settings import BenchConfig, generation_options, make_config
@@ -43,7 +45,6 @@ from specnav.results.demo import percentile
 from specnav.results.files import write_json
 from specnav.run_folder import new_run_folder, started_at
 from specnav.serve import on_vllm
-from specnav.signals import ends_on_signals
 from specnav.terminal import plain_table
 
 PROMPTS = 12
@@ -73,11 +74,7 @@ def measure_clients(
     server_flags: Sequence[str] = (),
 ) -> ClientsRow:
     """Start a verifier and run `clients` clients against it. Raises ChildFailed, HarnessError, UsageError."""
-    from specdec.methods import get_method
-
     prompts, disturbance = asked.prompts, disturbance_of(asked.acceptance)
-
-    options = generation_options(config)
     most = ("--max-sessions", str(max(MOST_SESSIONS, 2 * clients)))
     flags = (*METRICS_FLAGS, *most, *server_flags)
     with surroundings(config, logs, get_method(method).cloud_drafts, flags, disturbance) as place:
@@ -85,8 +82,7 @@ def measure_clients(
         metrics = metrics_of(place.verifier.log)
         jobs = [
             BenchClientJob(
-                number, endpoint, method, config.draft_model, config.gguf, config.gamma, config.draft_ms,
-                tuple(prompts), number * 5 % len(prompts), options, str(disturbance or ""),
+                endpoint, method, config, tuple(prompts), number * 5 % len(prompts), str(disturbance or "")
             )
             for number in range(clients)
         ]
@@ -121,7 +117,7 @@ def summarise(
     """The row of a run. first, last: clock times from which all clients were active, and at which they were to end."""
     whole = last - first
     rates = sorted(sum(n for at, n in record.chunks if first <= at <= last) / whole for record in records)
-    rounds = [one for record in records for one in record.rounds if first <= one.at_s]
+    rounds = [one for record in records for at, one in record.rounds if first <= at]
     answers = [one for record in records for one in record.answers]
     others = [(index, ids) for index, ids in answers if ids != expected[index]]
     near = near_ties.count(others) if near_ties is not None else 0
@@ -244,9 +240,6 @@ def numbers_of(words: str) -> list[int]:
 
 def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     """(methods to measure, a note about those left out). Raises UsageError if none is left."""
-    from specdec.methods import get_method
-    from specnav.bench.data.names import ORACLES
-
     methods, left_out = methods_of(config)
     splits = [name for name in methods if name in ORACLES or get_method(name).split]
     methods = tuple(name for name in methods if name not in splits)
@@ -272,34 +265,27 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
     rows: list[ClientsRow] = []
     began = started_at()
     asked = ask_target(config, view.say)
-    found = asked.acceptance
-    interrupted = False
-    try:
-        with ends_on_signals():
-            for method in methods:
-                for count in counts:
-                    view.say(f"{method}, {count} clients, {seconds:g} s")
-                    logs = folder / "logs" / f"{method.replace('/', '_')}-{count}"
-                    rows.append(measure_clients(config, method, count, seconds, asked, logs, server_flags))
-    except KeyboardInterrupt:
-        interrupted = True
+    with noting_the_end() as ending:
+        for method, count in itertools.product(methods, counts):
+            view.say(f"{method}, {count} clients, {seconds:g} s")
+            logs = new_folder(folder / LOGS / f"{method.replace('/', '_')}-{count}")
+            rows.append(measure_clients(config, method, count, seconds, asked, logs, server_flags))
+    if ending.error and not rows:
+        raise UsageError(ending.error)
     settings = {**settings_of(config, methods), "seconds": seconds, "server_flags": " ".join(server_flags)}
-    line = None if found is None else found.line
-    place = folder / CLIENTS_FILE
-    write_json(
-        place,
-        ClientsRun(config=settings, started_at=began, interrupted=interrupted, acceptance=line, rows=rows),
-    )
+    line, place = asked.acceptance.line if asked.acceptance else None, folder / CLIENTS_FILE
+    interrupted = bool(ending.code)
+    found = ClientsRun(config=settings, started_at=began, interrupted=interrupted, acceptance=line, rows=rows)
+    write_json(place, found)
     Console().print(table(rows))
     if line is not None:
         view.say(line)
     view.say(f"results: {place}")
     if near := sum(row.near_ties for row in rows):
         view.say(f"{near} answers differ from the target's at a near-tie, which rounding may flip: no error")
-    wrong = sum(row.wrong for row in rows)
-    if wrong:
+    if wrong := sum(row.wrong for row in rows):
         raise UsageError(f"{wrong} answers differ from the target's: see {place}")
-    return 130 if interrupted else 0
+    return ending.exit_code()
 
 
 def table(rows: Sequence[ClientsRow]) -> Table:

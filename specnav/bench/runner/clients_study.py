@@ -17,14 +17,12 @@ from rich.console import Console
 
 from cloud_verifier.engine.policy import Policy
 from specnav.bench.data.points import load_point
-from specnav.bench.records.batch import BatchCurve, load_curve
-from specnav.bench.records.clients import DISTURBED, ClientsRow
+from specnav.bench.records.capacity import DISTURBED, BatchCurve, ClientsRow, load_curve
 from specnav.bench.records.study import (
     CELLS,
     STUDY_FILE,
     CellRecord,
     StudyResults,
-    load_study,
     measured_cells,
 )
 from specnav.bench.runner.clients import (
@@ -36,12 +34,11 @@ from specnav.bench.runner.clients import (
     settling_s,
 )
 from specnav.bench.runner.ending import noting_the_end
-from specnav.bench.runner.jobs import check_flags, in_words, scaled
-from specnav.bench.runner.run import LOGS, differing, new_folder, settings_of
-from specnav.bench.runner.study import keep_study, show, study_folder
+from specnav.bench.runner.run import LOGS, differing, new_folder, series_folder, settings_of
+from specnav.bench.runner.study import check_flags, in_words, keep_study, scaled, show
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
-from specnav.bench.studies.cells import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
+from specnav.bench.studies.clients import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
 from specnav.errors import UsageError
 from specnav.results.demo import SCHEMA, Setting, describe_machine
 from specnav.results.files import read_json, write_json
@@ -117,9 +114,9 @@ def run_clients_study(
     """  # fmt: skip
     scale = time_scale or TIME_SCALE
     plan = _plan(flags, scale, clients, seconds or SECONDS * max(1.0, scale), curve)
-    folder = study_folder(flags) / NAME
+    folder = series_folder(flags, "study") / NAME
     if (folder / STUDY_FILE).is_file():
-        _check_same(plan, load_study(folder))
+        _check_same(plan, StudyResults.load(folder))
     console = Console(stderr=True)
     _announce(console, plan, folder)
     with noting_the_end() as ending:
@@ -244,7 +241,7 @@ def _keep(plan: ServingPlan, folder: Path, error: str) -> None:
     """Write `study.json` from the current measurements."""
     asked = asked_of(plan, folder)
     complete = all((folder / CELLS / cell.file).is_file() for cell in asked)
-    before = load_study(folder) if (folder / STUDY_FILE).is_file() else None
+    before = StudyResults.load(folder) if (folder / STUDY_FILE).is_file() else None
     results = msgspec.structs.replace(
         plan.results,
         curve=plan.curve or (before.curve if before else None),

@@ -22,8 +22,8 @@ from specnav.bench.records.study import DraftRecord, SettingRecord, StudyResults
 from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import time_rows_of
 from specnav.bench.runner.points import is_finished
-from specnav.bench.runner.run import run_bench
-from specnav.bench.runner.study import keep_study, show, study_folder
+from specnav.bench.runner.run import run_bench, series_folder
+from specnav.bench.runner.study import keep_study, show
 from specnav.bench.settings import BenchConfig, DraftsWords, make_config
 from specnav.bench.studies.drafts import METHODS, ROWS, RTTS, STUDY
 from specnav.errors import UsageError
@@ -52,7 +52,7 @@ def run_drafts_study(
     config = make_config({"methods": METHODS, "max_new_tokens": 48, "limit": 8, **given})
     rtts = RTTS if rtt is None else (RTTS[0], float(rtt)) if rtt else (0.0,)
     candidates = candidates_of(words, config.draft_model, Path(FILES))  # check before a folder is made
-    folder = study_folder(flags) / STUDY.name
+    folder = series_folder(flags, "study") / STUDY.name
     candidates = candidates_of(words, config.draft_model, folder / FILES)
     console, began = Console(stderr=True), time.monotonic()
     results = StudyResults(schema=SCHEMA, name=STUDY.name, settings=[], started_at=started_at())
@@ -163,7 +163,10 @@ def candidates_of(asked: DraftsWords, default: str, work: Path) -> list[DraftCan
             found += _of(path, file, backend, kind, work)
     if not found:
         raise UsageError("no draft is left to compare: a GGUF file runs on gguf, a folder on torch or gguf")
-    return list(dict.fromkeys(found))
+    found = list(dict.fromkeys(found))
+    if len({one.slug for one in found}) < len(found):
+        raise UsageError("two of the drafts have the same name, which would mix them up: give a folder another name")
+    return found
 
 
 def _of(path: Path, file: Path | None, backend: str, kind: str, work: Path) -> list[DraftCandidate]:

@@ -14,7 +14,7 @@ import torch
 from specdec.models import LoadedModel, Prompt
 from specdec.models.plans import extend_many
 from specdec.models.session import ModelSession
-from specnav.bench.records.batch import CurvePoint
+from specnav.bench.records.capacity import CurvePoint
 
 CONTEXT = 256
 """Tokens in each session's KV cache."""

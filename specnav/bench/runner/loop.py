@@ -19,9 +19,8 @@ from specdec.energy import Meter
 from specdec.models import Prompt, chat_prompt
 from specdec.options import MAX_SEED, GenerationOptions
 from specnav.bench.data.questions import Question
-from specnav.bench.records.bench import AnswerRecord, Skipped
-from specnav.bench.records.journal import BenchJournal
-from specnav.bench.runner.contestants import Contestant
+from specnav.bench.records.bench import AnswerRecord, BenchJournal, Skipped
+from specnav.bench.runner.edge import Contestant
 
 WARM_UP_TOKENS = 8
 

@@ -18,6 +18,7 @@ from transformers.utils import logging as hf_logging
 from specdec.edge.stats import RoundStats
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
+from specnav.bench.data.latency import forward_ms
 from specnav.bench.records.bench import MeasuredAnswer
 from specnav.results.errors import EvaluationError, one_line
 
@@ -25,8 +26,7 @@ from specnav.results.errors import EvaluationError, one_line
 class _Arrivals(BaseStreamer):
     """Records when transformers emits tokens, and how many at a time. The prompt comes first and is ignored."""
 
-    def __init__(self, clock: Callable[[], float], drafted: Callable[[], int]) -> None:
-        self._clock = clock
+    def __init__(self, drafted: Callable[[], int]) -> None:
         self._drafted = drafted
         self._before = 0
         self._prompt_seen = False
@@ -39,7 +39,7 @@ class _Arrivals(BaseStreamer):
             self._prompt_seen = True
             return
         if self.first_s is None:
-            self.first_s = self._clock()
+            self.first_s = time.perf_counter()
         drafted = self._drafted()
         self.chunks.append((value.numel(), drafted - self._before))
         self._before = drafted
@@ -49,26 +49,26 @@ class _Arrivals(BaseStreamer):
 
 
 class _PacedForwards:
-    """Counts a transformers model's forwards and paces each to at least `minimum_s` seconds."""
+    """Counts a transformers model's forwards and paces each to at least `minimum_ms`, which may depend on its rows."""
 
-    def __init__(self, minimum_s: float, clock: Callable[[], float]) -> None:
-        self._minimum_s = minimum_s
-        self._clock = clock
-        self._started = 0.0
+    def __init__(self, minimum_ms: float) -> None:
+        self._minimum_ms = minimum_ms
+        self._until_s = 0.0
         self.count = 0
 
     @contextmanager
     def watching(self, model: Any) -> Iterator[None]:
         """Count and pace the forwards of `model` during the block."""
 
-        def before(module: torch.nn.Module, inputs: Any) -> None:
-            self._started = self._clock()
+        def before(module: torch.nn.Module, inputs: Any, named: Any) -> None:
+            rows = named["input_ids"].shape[-1]
+            self._until_s = time.perf_counter() + forward_ms(self._minimum_ms, rows) / 1e3
 
         def after(module: torch.nn.Module, inputs: Any, output: Any) -> None:
             self.count += 1
-            time.sleep(max(0.0, self._started + self._minimum_s - self._clock()))
+            time.sleep(max(0.0, self._until_s - time.perf_counter()))
 
-        hooks = [model.register_forward_pre_hook(before), model.register_forward_hook(after)]
+        hooks = [model.register_forward_pre_hook(before, with_kwargs=True), model.register_forward_hook(after)]
         try:
             yield
         finally:
@@ -98,13 +98,11 @@ class OracleContestant:
         gamma: int,
         verify_ms: float = 0.0,
         draft_ms: float = 0.0,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """draft: the assistant; None decodes with the target alone. verify_ms, draft_ms: paced times of forwards."""
         self.name = name
-        self._target, self._draft, self._gamma, self._clock = target, draft, gamma, clock
-        self._verify = _PacedForwards(verify_ms / 1e3, clock)
-        self._drafting = _PacedForwards(draft_ms / 1e3, clock)
+        self._target, self._draft, self._gamma = target, draft, gamma
+        self._verify, self._drafting = _PacedForwards(verify_ms), _PacedForwards(draft_ms)
         for model in (target, draft):
             if model is not None:
                 _ = model.hf_model  # loaded now, not while the first answer is timed
@@ -114,11 +112,11 @@ class OracleContestant:
         target = self._target
         ids = torch.tensor([prompt.ids], device=target.device)
         self._drafting.count = 0
-        arrivals = _Arrivals(self._clock, lambda: self._drafting.count)
+        arrivals = _Arrivals(lambda: self._drafting.count)
         settings = self._settings(options)
         if options.temperature > 0:
             torch.manual_seed(options.seed)
-        started = self._clock()
+        started = time.perf_counter()
         try:
             with torch.inference_mode(), _quiet_library(), ExitStack() as hooks:
                 hooks.enter_context(self._verify.watching(target.hf_model))
@@ -130,7 +128,7 @@ class OracleContestant:
         except (ValueError, RuntimeError) as error:
             reason = one_line(error)[:200]
             raise EvaluationError(f"{self.name} refuses this pair ({reason}); leave it out") from error
-        ended = self._clock()
+        ended = time.perf_counter()
         answer = full[0, ids.shape[1] :].tolist()
         eos = next((i for i, token in enumerate(answer) if token in target.eos_token_ids), None)
         drafted = self._draft is not None

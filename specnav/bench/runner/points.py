@@ -18,10 +18,9 @@ from specdec.settings import parts
 from specnav.bench.data.names import unlike_methods
 from specnav.bench.data.points import POINTS, load_point
 from specnav.bench.data.questions import load_questions
-from specnav.bench.records.bench import load_bench, save_bench
+from specnav.bench.records.bench import BenchResults
 from specnav.bench.report.bench import write_bench_report
-from specnav.bench.report.points import load_points, write_points
-from specnav.bench.report.written import write_tables
+from specnav.bench.report.points import load_points, write_points, write_tables
 from specnav.bench.runner.run import changed_settings, methods_of, run_bench, series_folder
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.errors import UsageError
@@ -67,7 +66,7 @@ def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
         return run_point(flags)
     for name in names:  # a wrong flag ends the command before a folder is made
         methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
-    folder = series_folder(flags.get("out"), bool(flags.get("resume")), "points")
+    folder = series_folder(flags, "points")
     console = Console(stderr=True)
 
     def warn(line: str) -> None:
@@ -110,9 +109,9 @@ def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
 
 def _say_anew(place: Path, name: str) -> None:
     """Update the report of a finished run from its point's file, which contains no measurement of the run."""
-    before, point = load_bench(place), load_point(name)[1]
+    before, point = BenchResults.load(place), load_point(name)[1]
     if before.point != point:
-        save_bench(place, msgspec.structs.replace(before, point=point))
+        msgspec.structs.replace(before, point=point).save(place)
         write_bench_report(place)
 
 
@@ -136,7 +135,7 @@ def is_finished(config: BenchConfig, folder: Path) -> bool:
     if not (folder / RESULTS_FILE).is_file():
         return False
     methods, _ = methods_of(config)
-    before = load_bench(folder)
+    before = BenchResults.load(folder)
     if before.error or before.interrupted or changed_settings(config, methods, before):
         return False
     asked = len(load_questions(config.questions, config.limit))

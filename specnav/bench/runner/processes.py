@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bench's processes: a verifier and, for an emulated link, the link emulator; on this machine only."""
+"""The bench's processes: a verifier and, for an emulated link, the link emulator; on this machine only.
+
+The verifier's target can also be loaded here, to answer alone.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.logs import EventLog
+from specdec.models import LoadedModel, load_model
 from specdec.sampling.disturbed import Disturbance
-from specnav.bench.runner.target import served_target
 from specnav.bench.settings import BenchConfig
 from specnav.serve import on_vllm
-from specnav.supervise.children import emulator_spec, endpoint_of, verifier_spec
+from specnav.supervise.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
 from specnav.supervise.processes import Child, Supervisor
 from specnav.supervise.vllm import vllm_environment
 
@@ -66,3 +72,39 @@ def surroundings(
     with Supervisor(logs) as supervisor:
         spec = replace(spec, argv=[*argv, *server_flags])
         yield BenchProcesses(config, supervisor, supervisor.start(spec))
+
+
+def served_target(config: BenchConfig) -> ServerConfig:
+    """The verifier's settings that affect its answers."""
+    return ServerConfig(
+        model=config.target_model,
+        bind=f"{LOOPBACK}:0",
+        engine=config.engine,
+        gpu_layers=config.gpu_layers,
+        kv_type=config.kv_type,
+        device=config.device,
+        dtype=config.dtype,
+        quantize=config.quantize,
+        deterministic=config.deterministic,
+        compile=config.compile,
+        exits=config.exits,
+        exit_layers=config.exit_layers,
+        share="none",  # a method must not reuse what an earlier one computed
+    )
+
+
+def load_target(config: BenchConfig) -> LoadedModel:
+    """Load the target on the verifier's engine; for vLLM, on our own. Raises ModelError, VerifierError."""
+    if config.engine == "llamacpp":
+        from cloud_verifier.engine_llamacpp.target import load_target as load_on_llamacpp
+
+        return load_on_llamacpp(served_target(config), EventLog(io.StringIO()))
+    return load_model(
+        config.target_model, config.device, config.dtype, config.quantize, deterministic=config.deterministic,
+        compile=config.compile,
+    )  # fmt: skip
+
+
+def may_round(config: BenchConfig, target: LoadedModel) -> bool:
+    """Whether a token's logits may depend on the other rows of its forward, so that near-ties may flip."""
+    return config.engine == "llamacpp" or target.dtype.itemsize < 4

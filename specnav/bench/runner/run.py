@@ -14,24 +14,33 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from specnav.bench.data.points import PointRecord, load_point
+import torch
+from msgspec.structs import replace
+
+from specdec.energy import Meter, find_sensors
+from specdec.errors import LinkLost, OptionsError
+from specdec.methods import METHODS, get_method, with_axes
+from specdec.options import GenerationOptions
+from specnav.bench.data.names import ORACLES, check_names, comparable_with_ar
+from specnav.bench.data.points import load_point
 from specnav.bench.data.questions import Question, load_questions
 from specnav.bench.records.bench import (
-    AcceptanceRecord,
     AnswerRecord,
+    BenchJournal,
     BenchResults,
-    Flip,
-    Skipped,
-    load_bench,
-    save_bench,
+    load_answers,
+    whole_questions,
 )
-from specnav.bench.records.journal import BenchJournal, load_answers, whole_questions
 from specnav.bench.records.summary import make_rows
 from specnav.bench.report.bench import write_bench_report
+from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
+from specnav.bench.runner.edge import BenchEdge, load_edge, pacing_notes
 from specnav.bench.runner.ending import noting_the_end
-from specnav.bench.runner.processes import surroundings
+from specnav.bench.runner.loop import run_questions, split_by_length
+from specnav.bench.runner.near_ties import find_flips
+from specnav.bench.runner.processes import load_target, may_round, surroundings
 from specnav.bench.runner.view import BenchView
 from specnav.bench.settings import BenchConfig, generation_options
 from specnav.errors import UsageError
@@ -41,10 +50,6 @@ from specnav.results.errors import EvaluationError
 from specnav.run_folder import claim, new_run_folder, started_at
 from specnav.settings import shown_settings
 
-if TYPE_CHECKING:
-    from specdec.options import GenerationOptions
-    from specnav.bench.runner.edge import BenchEdge
-
 LOGS = "logs"
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
 """Settings that a resumed run may change, because they only add questions or methods."""
@@ -52,45 +57,27 @@ MAY_DIFFER = frozenset({"methods", "limit", "questions"})
 
 @dataclass
 class BenchRun:
-    """A run in progress: its folder, its settings, and how it ends."""
+    """A run in progress. known: its results so far, without rows. earlier_s: wall time of the runs that it resumes."""
 
     folder: Path
     config: BenchConfig
     methods: tuple[str, ...]
-    point: PointRecord | None
-    machine: dict[str, Setting]
-    began: float = field(default_factory=time.monotonic)
+    known: BenchResults
     earlier_s: float = 0.0
-    skipped: list[Skipped] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
     questions: list[Question] = field(default_factory=list)
     comparable: frozenset[str] = frozenset()
-    flips: list[Flip] = field(default_factory=list)
-    noise: float = 0.0
-    acceptance: AcceptanceRecord | None = None
-    interrupted: bool = False
-    error: str = ""
-    started_at: str = field(default_factory=started_at)
+
+    def learn(self, **changes: Any) -> None:
+        """Change fields of the results."""
+        self.known = replace(self.known, **changes)
 
     def results(self, answers: Sequence[AnswerRecord]) -> BenchResults:
         """The content of results.json for the answers so far."""
-        return BenchResults(
-            schema=SCHEMA,
-            config=settings_of(self.config, self.methods),
-            machine=self.machine,
-            rows=make_rows(answers, self.methods, self.comparable, self.flips, self.noise),
-            point=self.point,
-            skipped=self.skipped,
-            asked=len(self.questions),
-            interrupted=self.interrupted,
-            error=self.error,
-            notes=self.notes,
-            started_at=self.started_at,
-            wall_s=self.earlier_s + time.monotonic() - self.began,
-            flips=self.flips,
-            acceptance=self.acceptance,
-            numeric_noise=self.noise,
-        )
+        known = self.known
+        rows = make_rows(answers, self.methods, self.comparable, known.flips, known.numeric_noise)
+        wall_s = self.earlier_s + time.monotonic() - self.began
+        return replace(known, rows=rows, asked=len(self.questions), wall_s=wall_s)
 
 
 def settings_of(config: BenchConfig, methods: Sequence[str]) -> dict[str, Setting]:
@@ -113,7 +100,7 @@ def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, Benc
             return folder, None  # it ended before the first question
         raise UsageError(f"{folder} holds no bench run to resume; leave --resume out to start one")
     claim(folder)
-    before = load_bench(folder)
+    before = BenchResults.load(folder)
     if changed := changed_settings(config, methods, before):
         raise UsageError(f"cannot resume {folder}: {changed}; use the same settings or a new folder")
     return folder, before
@@ -135,9 +122,10 @@ def _check_nothing_is_dropped(folder: Path, questions: Sequence[Question], metho
         )
 
 
-def series_folder(out: Path | None, resumed: bool, kind: str) -> Path:
+def series_folder(flags: Mapping[str, Any], kind: str) -> Path:
     """A new folder for several runs, or the one to resume. kind: "study" or "points". Raises UsageError."""
-    if not resumed:
+    out = flags.get("out")
+    if not flags.get("resume"):
         return new_run_folder(out, kind, datetime.now())
     if out is None:
         raise UsageError("--resume continues an earlier run; name its folder with --out")
@@ -167,10 +155,6 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     Named methods must support the axes. By default, methods that do not support them are left out.
     Raises OptionsError, EvaluationError.
     """
-    from specdec.errors import OptionsError
-    from specdec.methods import METHODS, get_method, with_axes
-    from specnav.bench.data.names import ORACLES, check_names
-
     check_names(config.methods or tuple(METHODS))
     names, left_out = [], []
     for name in config.methods or METHODS:
@@ -213,39 +197,34 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     questions = load_questions(config.questions, config.limit)
     point = load_point(config.point)[1] if config.point else None
     folder, before = open_folder(config, methods)
-    run = BenchRun(folder, config, methods, point, describe_machine())
+    known = BenchResults(
+        schema=SCHEMA, config=settings_of(config, methods), machine=describe_machine(), rows=[], point=point,
+        started_at=started_at(),
+    )  # fmt: skip
+    run = BenchRun(folder, config, methods, known)
     if left_out:
-        run.notes.append(left_out)
+        known.notes.append(left_out)
         view.say(left_out)
     if before is not None:
         _check_nothing_is_dropped(folder, questions, methods)
-        run.started_at, run.earlier_s = before.started_at, before.wall_s
-        run.acceptance = before.acceptance
+        run.earlier_s = before.wall_s
+        run.learn(started_at=before.started_at, acceptance=before.acceptance)
     with noting_the_end() as ending, ExitStack() as stack:
         _answer_all(run, questions, view, stack)
-    run.interrupted, run.error = bool(ending.code), ending.error
+    run.learn(interrupted=bool(ending.code), error=ending.error)
     answers = load_answers(folder)
-    if run.error and not (answers and run.questions):  # it ended before there were results to keep
-        raise UsageError(run.error)
-    save_bench(folder, run.results(answers))
-    report = write_bench_report(folder)
-    view.finished(run.results(answers), report)
-    if run.error:
-        raise UsageError(f"{run.error} (earlier answers are in {folder})")
+    if ending.error and not (answers and run.questions):  # it ended before there were results to keep
+        raise UsageError(ending.error)
+    results = run.results(answers)
+    results.save(folder)
+    view.finished(results, write_bench_report(folder))
+    if ending.error:
+        raise UsageError(f"{ending.error} (earlier answers are in {folder})")
     return ending.code
 
 
 def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
     """Start the processes, load the edge's models, and put the questions to every contestant."""
-    from specdec.energy import Meter, find_sensors
-    from specdec.errors import LinkLost
-    from specdec.methods import get_method
-    from specnav.bench.data.names import ORACLES, comparable_with_ar
-    from specnav.bench.runner.acceptance import disturbance_of, find_acceptance
-    from specnav.bench.runner.edge import load_edge, pacing_notes
-    from specnav.bench.runner.loop import run_questions
-    from specnav.bench.runner.target import may_round
-
     config = run.config
     drafts_in_cloud = any(name not in ORACLES and get_method(name).cloud_drafts for name in run.methods)
     edge, disturbance = None, None
@@ -254,14 +233,15 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
         edge = load_edge(config, run.methods)
         _fit(run, questions, edge)
         # A resumed run keeps the noise strength of its earlier answers.
-        run.acceptance = run.acceptance or find_acceptance(config, edge.draft, run.questions, view.working)
-        edge.draft.disturbance = disturbance = disturbance_of(run.acceptance)
+        found = run.known.acceptance or find_acceptance(config, edge.draft, run.questions, view.say)
+        run.learn(acceptance=found)
+        edge.draft.disturbance = disturbance = disturbance_of(found)
     view.say("loading the pair, starting the verifier" if edge is None else "starting the verifier")
     logs = new_folder(run.folder / LOGS)
     place = stack.enter_context(surroundings(config, logs, drafts_in_cloud, disturbance=disturbance))
     edge = edge or load_edge(config, run.methods)
-    run.machine["threads"] = torch_threads()
-    run.notes += edge.notes
+    run.known.machine["threads"] = torch.get_num_threads()
+    run.known.notes.extend(edge.notes)
     run.comparable = comparable_with_ar(run.methods, config.temperature)
     _fit(run, questions, edge)
     contestants = edge.contestants(stack, place.open_link())
@@ -278,27 +258,23 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
             place.supervisor.check()  # a dead process explains more than the lost link
             raise
         finally:
-            run.notes += pacing_notes(edge, journal.answers)
-            run.machine.update(describe_energy(meter))
+            run.known.notes.extend(pacing_notes(edge, journal.answers))
+            run.known.machine.update(describe_energy(meter))
     if options.temperature == 0 and may_round(config, edge.draft):
         _replay_flips(run, options, view)
 
 
 def _fit(run: BenchRun, questions: Sequence[Question], edge: BenchEdge) -> None:
     """Select the questions that fit into both models' contexts. Raises EvaluationError if none fits."""
-    from specnav.bench.runner.loop import split_by_length
-
     room = min(edge.draft.context_limit, context_of(run.config.target_model))
-    run.questions, run.skipped = split_by_length(questions, edge.draft.tokenizer, room, run.config.max_new_tokens)
+    run.questions, skipped = split_by_length(questions, edge.draft.tokenizer, room, run.config.max_new_tokens)
     if not run.questions:
-        raise EvaluationError(f"no question fits: {run.skipped[0].reason}; ask shorter ones")
+        raise EvaluationError(f"no question fits: {skipped[0].reason}; ask shorter ones")
+    run.learn(skipped=skipped)
 
 
 def _replay_flips(run: BenchRun, options: GenerationOptions, view: BenchView) -> None:
     """Check whether answers deviate from `ar` only at near-ties, and report how often `ar` itself is near a tie."""
-    from specnav.bench.runner.near_ties import find_flips
-    from specnav.bench.runner.target import load_target
-
     config, answers = run.config, load_answers(run.folder)
     suspects = [
         row.method for row in make_rows(answers, run.methods, run.comparable) if row.identical_to_ar is False
@@ -312,17 +288,18 @@ def _replay_flips(run: BenchRun, options: GenerationOptions, view: BenchView) ->
     if not on_llamacpp:
         where += f" ({str(model.dtype).removeprefix('torch.')})"
     found = find_flips(model, run.questions, answers, suspects, options)
-    run.flips, run.noise = found.flips, found.noise
-    rows = make_rows(answers, run.methods, run.comparable, run.flips, run.noise)
+    run.learn(flips=found.flips, numeric_noise=found.noise)
+    rows = run.results(answers).rows
     near, errors = sum(row.near_ties for row in rows), sum(row.errors for row in rows)
-    largest = max((flip.margin for flip in run.flips), default=0.0)
-    run.notes.append(
+    largest = max((flip.margin for flip in found.flips), default=0.0)
+    note = (
         f"{where}: "
-        + (f"identical up to {near} near-ties (largest margin {largest:.4g}, " if run.flips else "identical (")
-        + f"numeric noise {run.noise:.4g}; {found.close} of {found.positions} picks of ar won by less)"
+        + (f"identical up to {near} near-ties (largest margin {largest:.4g}, " if found.flips else "identical (")
+        + f"numeric noise {found.noise:.4g}; {found.close} of {found.positions} picks of ar won by less)"
         + (f"; {errors} ERRORS above the noise" if errors else "")
     )
-    view.say(run.notes[-1])
+    run.known.notes.append(note)
+    view.say(note)
 
 
 def new_folder(place: Path) -> Path:
@@ -350,10 +327,3 @@ def context_of(model: str) -> int:
     return int(
         AutoConfig.from_pretrained(model, trust_remote_code=False).get_text_config().max_position_embeddings
     )
-
-
-def torch_threads() -> int:
-    """CPU threads of a forward on the edge."""
-    import torch
-
-    return torch.get_num_threads()

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from specdec.settings import settings_of
 from specnav.bench.records.study import StudyResults
-from specnav.bench.runner.study import TIME_SCALE, keep_study, redraw, run_studies, show, study_folder
+from specnav.bench.runner.run import series_folder
+from specnav.bench.runner.study import TIME_SCALE, keep_study, redraw, run_studies, show
 from specnav.bench.settings import StudyWords
 from specnav.bench.studies import study_named, study_names
 from specnav.bench.studies.plan import Study
@@ -83,7 +84,7 @@ def run_computed(study: Study, flags: Mapping[str, Any], own: Sequence[str]) -> 
         from specnav.bench.runner.payloads import weigh_all
 
         results.payloads.extend(weigh_all(asked))
-    folder = study_folder(flags)
+    folder = series_folder(flags, "study")
     keep_study(folder / study.name, results)
     show(folder, Console(stderr=True))
     return 0
@@ -92,8 +93,4 @@ def run_computed(study: Study, flags: Mapping[str, Any], own: Sequence[str]) -> 
 def _pair(word: str, known: Mapping[str, Any]) -> tuple[str, Any]:
     """Parse NAME=VALUE of `--with`; the value gets its setting's type."""
     name, _, value = word.partition("=")
-    kind = known[name].kind if name in known else str
-    try:
-        return name, kind(value)
-    except ValueError:
-        return name, value
+    return name, known[name].from_words(value) if name in known else value

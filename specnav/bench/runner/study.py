@@ -1,32 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """`specnav bench study`: each setting of a study is an ordinary bench run in its own folder; one page shows them all.
 
-However a study ends, its measurements are kept and the page shows them; `--resume` makes the missing ones.
+Flags are checked and the duration is estimated before the first run. However a study ends, its measurements are kept
+and the page shows them; `--resume` makes the missing ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from cloud_verifier.config import NO_EXITS
+from cloud_verifier.loading import exits_folder_of
+from specdec.methods import get_method
+from specdec.verifying.exits.files import ABOUT, ExitsMetadata
+from specnav.bench.data import latency
 from specnav.bench.data.points import load_point
-from specnav.bench.records.bench import BenchResults, load_bench
-from specnav.bench.records.study import SettingRecord, StudyResults, gather, load_studies, save_study
+from specnav.bench.data.questions import load_questions
+from specnav.bench.records.bench import BenchResults
+from specnav.bench.records.study import SettingRecord, StudyResults, gather, load_studies
 from specnav.bench.report.studies import write_studies
 from specnav.bench.runner.ending import noting_the_end
-from specnav.bench.runner.jobs import POINT, StudyJob, check_flags, in_words, make_jobs
-from specnav.bench.runner.points import is_finished
+from specnav.bench.runner.loop import WARM_UP_TOKENS
+from specnav.bench.runner.points import is_finished, point_names
 from specnav.bench.runner.run import changed_settings, methods_of, run_bench, series_folder
 from specnav.bench.runner.view import BenchView
-from specnav.bench.settings import BenchConfig
+from specnav.bench.settings import BenchConfig, flag_of, make_config, with_times
 from specnav.bench.studies import study_named, study_names
-from specnav.bench.studies.plan import Study, Table
+from specnav.bench.studies.plan import Study, StudyRequest, StudySetting, Table
 from specnav.errors import UsageError
 from specnav.results.demo import RESULTS_FILE, SCHEMA
+from specnav.results.files import read_json
 from specnav.terminal import plain_table, say
 
 TIME_SCALE = 0.25
@@ -50,7 +59,7 @@ def run_studies(
     check_flags(flags, studies)
     asked = {name: value for name, value in flags.items() if name not in ("out", "resume")}
     jobs = make_jobs(asked, studies, time_scale)  # a wrong flag ends the command before a folder is made
-    folder = study_folder(flags)
+    folder = series_folder(flags, "study")
     jobs = [job.within(folder) for job in jobs]
     for job in jobs:
         _check_same(job)
@@ -114,13 +123,8 @@ def _check_same(job: StudyJob) -> None:
     place = job.config.out
     if place is None or not (place / RESULTS_FILE).is_file():
         return
-    if differing := changed_settings(job.config, methods_of(job.config)[0], load_bench(place)):
+    if differing := changed_settings(job.config, methods_of(job.config)[0], BenchResults.load(place)):
         raise UsageError(f"cannot resume {place}: {differing}; use the same settings or a new folder")
-
-
-def study_folder(flags: Mapping[str, Any]) -> Path:
-    """A new folder for studies, or the one to resume. Raises UsageError."""
-    return series_folder(flags.get("out"), bool(flags.get("resume")), "study")
 
 
 def _announce(console: Console, jobs: Sequence[StudyJob], missing: Sequence[StudyJob], time_scale: float) -> None:
@@ -163,7 +167,7 @@ def keep_study(folder: Path, results: StudyResults) -> None:
     found = gather(folder, results)
     there = {"batch": found.curve is not None, "computed": True}
     if there.get(study_named(results.name).kind, found.done):
-        save_study(folder, found)
+        found.save(folder)
 
 
 class StudyTerminalView(BenchView):
@@ -174,3 +178,114 @@ class StudyTerminalView(BenchView):
 
     def finished(self, results: BenchResults, report: Path) -> None:
         """Print nothing."""
+
+
+POINT = "go2-wifi6"
+
+
+@dataclass(frozen=True)
+class StudyJob:
+    """One setting as a bench run. estimate_s: estimated seconds of the run."""
+
+    study: Study
+    setting: StudySetting
+    config: BenchConfig
+    estimate_s: float
+
+    def within(self, folder: Path) -> StudyJob:
+        """The job with its output in a folder of studies; it resumes there if it was begun."""
+        place = folder / self.study.name / self.setting.folder
+        return replace(self, config=replace(self.config, out=place, resume=place.is_dir()))
+
+
+def check_flags(flags: Mapping[str, Any], studies: Sequence[Study]) -> None:
+    """Raise UsageError for flags that a study does not accept. flags: None where not given."""
+    if len(point_names(flags.get("point"))) > 1 or flags.get("point") == "all":
+        raise UsageError("a study is about one operating point; give one with --point")
+    for name in ("length", "payload", "resample"):
+        if flags.get(name) is not None:
+            raise UsageError(
+                f"--{name} is not varied by a study: name the axis in --methods, like sd+{name}:VALUE"
+            )
+    for study in studies:
+        if flags.get("methods") is not None and not study.takes_methods:
+            raise UsageError(f"study {study.name} has its own methods; leave --methods out")
+        for name in study.sets:
+            if flags.get(name) is not None:
+                raise UsageError(f"study {study.name} varies this itself; leave {flag_of(name)} out")
+
+
+def make_jobs(flags: Mapping[str, Any], studies: Sequence[Study], time_scale: float) -> list[StudyJob]:
+    """The runs of some studies, in order. Raises UsageError and the rooms' errors for invalid flags."""
+    return [job for study in studies for job in _jobs_of(flags, study, time_scale)]
+
+
+def _jobs_of(flags: Mapping[str, Any], study: Study, time_scale: float) -> list[StudyJob]:
+    given = {name: value for name, value in flags.items() if value is not None}
+    given = {"point": study.point or POINT, "limit": study.limit, "max_new_tokens": study.max_new_tokens, **given}
+    if "acceptance" in study.sets:
+        given.pop("at_paper_acceptance", None)
+    named = tuple(given.pop("methods", ()))
+    layers = exits_of(make_config(given))
+    if study.needs_exits and not layers:
+        raise UsageError(
+            f"study {study.name} needs a target with early exits: specnav train exits makes them, --exits names them"
+        )
+    settings = study.settings(StudyRequest(named, layers))
+    return [_job(given, study, one, time_scale) for one in settings]
+
+
+def _job(given: Mapping[str, Any], study: Study, setting: StudySetting, time_scale: float) -> StudyJob:
+    config = make_config({**given, **setting.changes, "methods": setting.methods})
+    config = scaled(config, time_scale)
+    methods, _ = methods_of(config)
+    turns = sum(len(one.turns) for one in load_questions(config.questions, config.limit))
+    short = min(config.max_new_tokens, WARM_UP_TOKENS)
+    answers_s = sum(
+        answer_s(name, config, short) + turns * answer_s(name, config, config.max_new_tokens) for name in methods
+    )
+    return StudyJob(study, setting, config, START_S + answers_s)
+
+
+def scaled(config: BenchConfig, scale: float) -> BenchConfig:
+    """The config with every time multiplied by `scale`, and without the point, which belongs to the study."""
+    return replace(with_times(config, scale), point="")
+
+
+def exits_of(config: BenchConfig) -> tuple[int, ...]:
+    """Layers of the verifier's early exits; empty if it has none. Raises EvaluationError."""
+    if config.exits == NO_EXITS:
+        return ()
+    folder = Path(config.exits) if config.exits else exits_folder_of(Path(config.target_model))
+    return () if folder is None else tuple(read_json(folder / ABOUT, ExitsMetadata).layers)
+
+
+ALPHA = 0.5
+"""Probability that a draft token of the shipped text pair is accepted."""
+START_S = 8.0
+"""Seconds to load a small pair and start the processes."""
+LEAST_DRAFT_MS, LEAST_VERIFY_MS, OVERHEAD_MS = 2.0, 4.0, 2.0
+"""Times of the shipped pair without pacing, and the overhead of a round beyond its parts."""
+
+
+def answer_s(name: str, config: BenchConfig, tokens: int) -> float:
+    """Estimated seconds of an answer of `tokens` tokens; assumes that pre-drafting gains nothing."""
+    method, gamma, one_way_ms = get_method(name), config.gamma, config.rtt_ms / 2
+    verify = max(config.verify_ms, LEAST_VERIFY_MS) + OVERHEAD_MS
+    tau = latency.expected_tokens(ALPHA, gamma)
+    if method.split:
+        rest = latency.split(tokens, verify / 4, verify * 3 / 4, one_way_ms)
+    elif method.drafts:
+        draft = max(config.draft_ms, LEAST_DRAFT_MS)
+        rest = latency.edge_sd(tokens, tau, gamma, draft, verify, one_way_ms)
+    elif method.cloud_drafts:
+        draft = max(config.draft_ms_in_cloud, LEAST_DRAFT_MS)
+        rest = latency.cloud_sd(tokens, tau, gamma, draft, verify, one_way_ms)
+    else:
+        rest = latency.cloud_ar(tokens, verify, one_way_ms)
+    return (config.rtt_ms + verify + rest) / 1e3
+
+
+def in_words(seconds: float) -> str:
+    """A duration as text: seconds below 90 s, else minutes."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -48,10 +48,6 @@ class BenchView(RunView):
 
             yield advance
 
-    def working(self, words: str) -> None:
-        """Print a message about work before the first question."""
-        self.say(words)
-
     def finished(self, results: BenchResults, report: Path) -> None:
         """Print the table of results and the path of the report."""
         console = Console()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import operator
 import re
 import time
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import psutil
 
 from specnav.errors import HarnessError
-from specnav.top.scrape import Address, fetch, parse
+from specnav.top.scrape import Address, Interval, Scrape, fetch, parse
 
 METRICS = re.compile(r'"event":\s*"metrics"')
 METRICS_FLAGS = ("--metrics", "127.0.0.1:0")
@@ -23,11 +22,7 @@ METRICS_FLAGS = ("--metrics", "127.0.0.1:0")
 class LoadSample(NamedTuple):
     """Counters at one moment, cumulative. ours_s: CPU seconds of this process and its descendants."""
 
-    at_s: float
-    forwards: float
-    sessions: float
-    rows: float
-    forwards_s: float
+    verifier: Scrape
     cores_idle_s: float
     cores_s: float
     ours_s: float
@@ -55,14 +50,9 @@ def metrics_of(log: Path) -> str:
 
 def look(metrics: str) -> LoadSample:
     """Take a sample. Raises HarnessError if the verifier does not answer."""
-    found = parse(fetch(Address.parse(metrics)), time.monotonic())
     times = psutil.cpu_times()
     return LoadSample(
-        time.monotonic(),
-        found.total("forwards_total"),
-        found.total("forward_sessions_total"),
-        found.total("forward_rows_total"),
-        found.total("forward_seconds_total"),
+        parse(fetch(Address.parse(metrics)), time.monotonic()),
         times.idle + getattr(times, "iowait", 0.0),
         sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0),
         _own_s(),
@@ -71,18 +61,17 @@ def look(metrics: str) -> LoadSample:
 
 def between(before: LoadSample, after: LoadSample) -> Between:
     """The figures for the time between two samples."""
-    passed = LoadSample(*map(operator.sub, after, before))
-    whole, cores_s = max(passed.at_s, 1e-9), max(passed.cores_s, 1e-9)
-    each = max(passed.forwards, 1.0)
+    seen = Interval(before.verifier, after.verifier)
     server = {
-        "forwards": passed.forwards,
-        "forwards_per_s": round(passed.forwards / whole, 2),
-        "sessions_a_forward": round(passed.sessions / each, 2),
-        "rows_a_forward": round(passed.rows / each, 2),
-        "forward_ms": round(passed.forwards_s / each * 1e3, 3),
-        "idle_share": round(min(1.0, max(0.0, 1 - passed.forwards_s / whole)), 3),
+        "forwards": seen.grown("forwards_total"),
+        "forwards_per_s": round(seen.rate("forwards_total"), 2),
+        "sessions_a_forward": round(seen.share("forward_sessions_total", "forwards_total") or 0.0, 2),
+        "rows_a_forward": round(seen.share("forward_rows_total", "forwards_total") or 0.0, 2),
+        "forward_ms": round(1e3 * (seen.share("forward_seconds_total", "forwards_total") or 0.0), 3),
+        "idle_share": round(min(1.0, max(0.0, 1 - seen.rate("forward_seconds_total"))), 3),
     }
-    busy, ours = 1 - passed.cores_idle_s / cores_s, passed.ours_s / cores_s
+    cores_s = max(after.cores_s - before.cores_s, 1e-9)
+    busy, ours = 1 - (after.cores_idle_s - before.cores_idle_s) / cores_s, (after.ours_s - before.ours_s) / cores_s
     return Between(server, round(min(1.0, max(0.0, busy)), 3), round(max(0.0, ours), 3))
 
 

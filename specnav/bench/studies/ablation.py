@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from specnav.bench.data.papers import figures
 from specnav.bench.records.study import SettingRecord, StudyResults
-from specnav.bench.studies.figures import speedup, times
+from specnav.bench.studies.figures import SPEEDUP, times
 from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, table_of
 from specnav.report.charts import RowChart, RowSeries
 from specnav.report.page import shown
@@ -47,7 +47,7 @@ def _read(results: StudyResults) -> StudyFindings:
     run = results.settings[0] if results.settings else SettingRecord(folder="", label="", x=0.0)
     if not run.rows:
         return StudyFindings()
-    ours = {words: run.value(method, speedup) for words, (method, _) in PARTS.items()}
+    ours = {words: run.value(method, SPEEDUP) for words, (method, _) in PARTS.items()}
     paper = {words: _printed(results, row) for words, (_, row) in PARTS.items()}
     series = (RowSeries("ours", tuple(ours.values())), RowSeries("paper", tuple(paper.values()), paper=True))
     chart = RowChart("Tokens a second over cloud AR", "times ar", tuple(PARTS), series, 2, 1.0, "ar")
@@ -57,14 +57,14 @@ def _read(results: StudyResults) -> StudyFindings:
         ("of\neverything", lambda words: times(_share(ours, words))),
         ("Paper,\nover ar", lambda words: times(paper[words])),
         ("of\neverything", lambda words: times(_share(paper, words))),
-        ("τ", lambda words: shown(run.value(PARTS[words][0], lambda row: row.tau), 2)),
-        ("Bytes up\na round", lambda words: shown(run.value(PARTS[words][0], lambda row: row.uplink_bytes_per_round))),
-        ("Down", lambda words: shown(run.value(PARTS[words][0], lambda row: row.downlink_bytes_per_round))),
+        ("τ", lambda words: shown(run.value(PARTS[words][0], "tau"), 2)),
+        ("Bytes up\na round", lambda words: shown(run.value(PARTS[words][0], "uplink_bytes_per_round"))),
+        ("Down", lambda words: shown(run.value(PARTS[words][0], "downlink_bytes_per_round"))),
     ]
     caption = (
         f"Our row has 3,072 numbers, the paper's 152 thousand. The emulated link has "
         f"{BANDWIDTH_MBPS:.1f} Mb/s, at which our row takes as long as the paper's at 100 Mb/s. "
-        f"Sampled at temperature 1, because greedy drafts carry no rows; sd: {times(run.value('sd', speedup))}."
+        f"Sampled at temperature 1, because greedy drafts carry no rows; sd: {times(run.value('sd', SPEEDUP))}."
     )
     return StudyFindings([chart], [table_of("One part left out at a time", PARTS, columns, caption)])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specnav.bench.records.batch import BatchCurve, CurvePoint, PromptDelay
+from specnav.bench.records.capacity import BatchCurve, CurvePoint, PromptDelay
 from specnav.bench.records.study import StudyResults
 from specnav.bench.studies.figures import percent, times
 from specnav.bench.studies.plan import Study, StudyFindings, Table, table_of

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from specnav.bench.data.latency import dssd_comm
 from specnav.bench.data.papers import figures
-from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import percent, signed
 from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, table_of
@@ -61,10 +60,10 @@ def _read(results: StudyResults) -> StudyFindings:
     columns: list[tuple[str, Callable[[tuple[int, SettingRecord]], str]]] = [
         ("γ", lambda at: str(at[0])),
         ("α", lambda at: f"{at[1].x:g}"),
-        ("Rounds with\na rejection", lambda at: percent(at[1].value(METHOD, _refused))),
+        ("Rounds with\na rejection", lambda at: percent(_refused(at[1]))),
         ("Paper,\n1 − α^γ", lambda at: percent(100 * (1 - at[1].x ** at[0]))),
-        ("Bytes up\na round", lambda at: shown(at[1].value(METHOD, lambda row: row.uplink_bytes_per_round))),
-        ("Bytes down\na round", lambda at: shown(at[1].value(METHOD, lambda row: row.downlink_bytes_per_round))),
+        ("Bytes up\na round", lambda at: shown(at[1].value(METHOD, "uplink_bytes_per_round"))),
+        ("Bytes down\na round", lambda at: shown(at[1].value(METHOD, "downlink_bytes_per_round"))),
         ("Tcomm,\nms", lambda at: shown(_comm_ms(at[1], results), 2)),
         ("Paper,\nms", lambda at: shown(_printed_ms(*at), 2)),
         ("Measured\nover paper", lambda at: signed(_off(*at, results))),
@@ -79,8 +78,7 @@ def _read(results: StudyResults) -> StudyFindings:
 
 
 def _comm_ms(one: SettingRecord, results: StudyResults) -> float | None:
-    ms = one.value(METHOD, lambda row: row.comm_ms)
-    return None if ms is None else ms / results.time_scale
+    return one.value(METHOD, "comm_ms", 1 / results.time_scale)
 
 
 def _printed_ms(gamma: int, one: SettingRecord) -> float:
@@ -92,8 +90,9 @@ def _off(gamma: int, one: SettingRecord, results: StudyResults) -> float | None:
     return None if measured is None else 100 * (measured / _printed_ms(gamma, one) - 1)
 
 
-def _refused(row: BenchRow) -> float | None:
-    return None if row.whole is None else 100 * (1 - row.whole)
+def _refused(one: SettingRecord) -> float | None:
+    whole = one.value(METHOD, "whole")
+    return None if whole is None else 100 * (1 - whole)
 
 
 STUDY = Study(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import DraftRecord, SettingRecord, StudyResults
 from specnav.bench.studies.figures import percent, times
 from specnav.bench.studies.plan import Study, StudyFindings, Table, table_of
@@ -25,7 +24,7 @@ def _read(results: StudyResults) -> StudyFindings:
         return StudyFindings()
     lines = tuple(ChartLine(one.label, tuple(one.row_ms), one.label) for one in drafts)
     charts: list[LineChart | RowChart] = [LineChart("One draft forward by rows", "rows", "ms", lines, ROWS)]
-    taus = tuple(_value(results, one, TAU_OF, _tau) for one in drafts)
+    taus = tuple(_value(results, one, "tau") for one in drafts)
     if any(value is not None for value in taus):
         series = (RowSeries("τ", taus),)
         names = tuple(one.label for one in drafts)
@@ -33,24 +32,14 @@ def _read(results: StudyResults) -> StudyFindings:
     return StudyFindings(charts, [_cost_table(results), _speed_table(results)])
 
 
-def _tau(row: BenchRow) -> float | None:
-    return row.tau
-
-
-def _accepted(row: BenchRow) -> float | None:
-    return None if row.acceptance is None else 100 * row.acceptance
-
-
 def _settings(results: StudyResults, draft: DraftRecord) -> list[SettingRecord]:
     return [one for one in results.settings if one.folder in draft.folders]
 
 
-def _value(
-    results: StudyResults, draft: DraftRecord, method: str, of: Callable[[BenchRow], float | None]
-) -> float | None:
-    """A method's figure with a draft on the link with the shortest round trip."""
+def _value(results: StudyResults, draft: DraftRecord, name: str, factor: float = 1.0) -> float | None:
+    """A figure of TAU_OF with a draft on the link with the shortest round trip."""
     found = sorted(_settings(results, draft), key=lambda one: one.x)
-    return found[0].value(method, of) if found else None
+    return found[0].value(TAU_OF, name, factor) if found else None
 
 
 def _ms(draft: DraftRecord, rows: int) -> float | None:
@@ -74,8 +63,8 @@ def _cost_table(results: StudyResults) -> Table:
         ("MB", lambda one: shown(one.size_mb, 1)),
         *map(ms_of, ROWS),
         ("1 row, over\nthe first", lambda one: times(gain(one))),
-        (f"τ\n({TAU_OF})", lambda one: shown(_value(results, one, TAU_OF, _tau), 2)),
-        ("accepted", lambda one: percent(_value(results, one, TAU_OF, _accepted))),
+        (f"τ\n({TAU_OF})", lambda one: shown(_value(results, one, "tau"), 2)),
+        ("accepted", lambda one: percent(_value(results, one, "acceptance", 100.0))),
     ]
     one = results.drafts[0]
     said = f"Medians, {one.threads} CPU thread{'s' * (one.threads > 1)} a forward, {one.context} tokens in the cache."
@@ -90,7 +79,7 @@ def _speed_table(results: StudyResults) -> Table:
     for one in results.drafts:
         by_rtt = {setting.x: setting for setting in _settings(results, one)}
         cells = [
-            shown(by_rtt[rtt].value(name, lambda row: row.tokens_per_s) if rtt in by_rtt else None, 1)
+            shown(by_rtt[rtt].value(name, "tokens_per_s") if rtt in by_rtt else None, 1)
             for rtt in rtts
             for name in methods
         ]

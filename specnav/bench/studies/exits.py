@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import SettingRecord, StudyResults
-from specnav.bench.studies.figures import miss_percent, percent, speedup, system_of, times
+from specnav.bench.studies.figures import MISS, SPEEDUP, percent, system_of, times
 from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table, table_of
 from specnav.report.charts import RowChart, RowSeries
 from specnav.report.page import shown
@@ -30,10 +29,10 @@ def _read(results: StudyResults) -> StudyFindings:
     names = tuple(one.label for one in done)
     system = system_of(results.point)
 
-    missed = tuple(one.value(METHOD, miss_percent) for one in done)
+    missed = tuple(one.value(METHOD, *MISS) for one in done)
     late = tuple(one.late(METHOD) for one in done)
     hits = tuple(_hits_a_hint(one) for one in done)
-    speeds = tuple(one.value(METHOD, speedup) for one in done)
+    speeds = tuple(one.value(METHOD, SPEEDUP) for one in done)
     level, words = (system.miss, "paper, all exits, miss") if system else (None, "")
     ready = (
         RowSeries("verdicts whose next draft was not completely prepared (miss)", missed),
@@ -49,22 +48,18 @@ def _read(results: StudyResults) -> StudyFindings:
 
 def _hits_a_hint(one: SettingRecord) -> float | None:
     """Percent of received hints whose draft was then sent; with hints only, every hit comes from a hint."""
-    missed, hints = one.value(METHOD, miss_percent), one.value(METHOD, _hints)
+    missed, hints = one.value(METHOD, *MISS), one.value(METHOD, "hints_per_round")
     return (100 - missed) / hints if missed is not None and hints else None
-
-
-def _hints(row: BenchRow) -> float | None:
-    return row.hints_per_round
 
 
 def _table(done: Sequence[SettingRecord], scale: float) -> Table:
     columns: list[tuple[str, Callable[[SettingRecord], str]]] = [
         ("Exits", lambda one: one.label),
-        ("Miss", lambda one: percent(one.value(METHOD, miss_percent))),
+        ("Miss", lambda one: percent(one.value(METHOD, *MISS))),
         ("r, tokens\ndrafted late", lambda one: percent(one.late(METHOD))),
-        ("Hints\nper round", lambda one: shown(one.value(METHOD, _hints), 1)),
+        ("Hints\nper round", lambda one: shown(one.value(METHOD, "hints_per_round"), 1)),
         ("Hits\nper hint", lambda one: percent(_hits_a_hint(one))),
-        ("Over ar", lambda one: times(one.value(METHOD, speedup))),
+        ("Over ar", lambda one: times(one.value(METHOD, SPEEDUP))),
         ("Forward\nms", lambda one: shown(formula.verify / scale if (formula := one.formula(METHOD)) else None, 1)),
     ]
     return table_of("By exits", done, columns)

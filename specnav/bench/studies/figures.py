@@ -1,31 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of several studies: figures from a run's rows and from the papers."""
+"""Helpers of several studies: figures from a run's rows and from the papers, and where one line crosses another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from specnav.bench.data.papers import figures
 from specnav.bench.data.points import PointRecord
-from specnav.bench.records.bench import BenchRow
 from specnav.report.page import shown
 
+Points = Sequence[tuple[float, float]]
+TELL_APART = 0.01
+"""Values that differ by less than this share of the smaller count as equal, because runs vary by this much."""
 FSD_PAPER = "fsd_000"
+SPEEDUP = "speedup_vs_ar"
+"""The figure of a row: tokens per second relative to `ar` in the same run."""
+MISS = ("miss_rate", 100.0)
+"""Likewise: verdicts whose next draft was not completely prepared, percent."""
 OFF_WORDS = (
     "Off: measured time per token relative to the paper's formula with the run's own times. An answer's first draft "
     "is made while the cloud prefills the prompt. The formulas ignore this, so short answers are faster than predicted."
 )
-
-
-def miss_percent(row: BenchRow) -> float | None:
-    """Verdicts whose next draft was not completely prepared, percent."""
-    return None if row.miss_rate is None else 100 * row.miss_rate
-
-
-def speedup(row: BenchRow) -> float | None:
-    """Tokens per second relative to `ar` in the same run."""
-    return row.speedup_vs_ar
 
 
 def percent(value: float | None) -> str:
@@ -50,7 +47,6 @@ class System:
     over_ar: speed-up of `fsd` over cloud AR; the product, if it is printed in two steps.
     """
 
-    name: str
     path: str
     threads: int
     miss: float
@@ -62,7 +58,6 @@ def systems() -> list[System]:
     paper = figures()[FSD_PAPER]
     found = [
         System(
-            f"{pair.replace('_', ' → ', 1).replace('_', '-')}, {device}",
             f"{FSD_PAPER}.speedup_average.{pair}.{device}",
             paper["system"][pair][device]["threads"],
             one["miss"],
@@ -72,7 +67,7 @@ def systems() -> list[System]:
         for device, one in devices.items()
     ]
     robot = paper["robot"]
-    return [*found, System("robot", f"{FSD_PAPER}.robot", robot["threads"], robot["miss"], robot["ar_fsd"])]
+    return [*found, System(f"{FSD_PAPER}.robot", robot["threads"], robot["miss"], robot["ar_fsd"])]
 
 
 def system_of(point: PointRecord | None) -> System | None:
@@ -90,3 +85,51 @@ def printed_speedups(point: PointRecord | None) -> Mapping[str, float]:
     }
     system = system_of(point)
     return found if system is None else {"fsd": system.over_ar, **found}
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Below x the line `before` is lower, above x the line `after` is."""
+
+    x: float
+    y: float
+    before: str
+    after: str
+
+
+def crossings(lines: Mapping[str, Points]) -> list[Crossing]:
+    """Every crossing of two piecewise linear lines, ordered by x.
+
+    Only x values that both lines have are used. A crossing needs a clear order on both sides.
+    """
+    found = [
+        one
+        for (name, points), (other, others) in combinations(lines.items(), 2)
+        for one in _crossings_of_two(name, dict(points), other, dict(others))
+    ]
+    return sorted(found, key=lambda one: one.x)
+
+
+def _meeting(low: float, high: float, one: Mapping[float, float], other: Mapping[float, float]) -> float:
+    """The x at which two lines meet between two of their points; the middle if they do not."""
+    first, last = one[low] - other[low], one[high] - other[high]
+    if first == last or first * last > 0:
+        return (low + high) / 2
+    return low + (high - low) * first / (first - last)
+
+
+def _crossings_of_two(
+    name: str, points: Mapping[float, float], other: str, others: Mapping[float, float]
+) -> list[Crossing]:
+    found: list[Crossing] = []
+    clear: float | None = None  # the last x at which the order was clear
+    for x in sorted(set(points) & set(others)):
+        if abs(points[x] - others[x]) <= TELL_APART * min(points[x], others[x]):
+            continue
+        if clear is not None and (points[x] < others[x]) != (points[clear] < others[clear]):
+            at = _meeting(clear, x, points, others)
+            y = points[clear] + (points[x] - points[clear]) * (at - clear) / (x - clear)
+            before, after = (name, other) if points[clear] < others[clear] else (other, name)
+            found.append(Crossing(at, y, before, after))
+        clear = x
+    return found

@@ -10,10 +10,10 @@ from specnav.bench.records.study import SettingRecord, StudyResults
 from specnav.bench.studies.figures import (
     FSD_PAPER,
     OFF_WORDS,
+    SPEEDUP,
     percent,
     printed_speedups,
     signed,
-    speedup,
     times,
 )
 from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
@@ -32,7 +32,7 @@ def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
 def _read(results: StudyResults) -> StudyFindings:
     methods = [name for name in results.methods() if name != "ar"]
     pays_to = figure(f"{FSD_PAPER}.ablations.sd_pays_up_to_gamma")
-    lines = [ChartLine(name, results.series(name, speedup), name) for name in methods]
+    lines = [ChartLine(name, results.series(name, SPEEDUP), name) for name in methods]
     charts = [
         LineChart(
             "Speed-up over cloud AR",
@@ -105,12 +105,12 @@ def _is_picospec(results: StudyResults) -> bool:
 def _line(
     one: SettingRecord, methods: Sequence[str], formulas: Collection[str], printed: Mapping[int, Sequence[float]]
 ) -> tuple[str, ...]:
-    cells = [f"{one.x:g}", shown(one.value("sd", lambda row: row.tau), 2), percent(one.late("fsd"))]
+    cells = [f"{one.x:g}", shown(one.value("sd", "tau"), 2), percent(one.late("fsd"))]
     if printed:
         theirs = f"{printed[int(one.x)][1]:.2f}" if int(one.x) in printed else "–"
-        cells[2:2] = [shown(one.value("sd", lambda row: row.accepted), 2), theirs]
+        cells[2:2] = [shown(one.value("sd", "accepted"), 2), theirs]
     for name in methods:
-        cells += [times(one.value(name, speedup))] + [signed(one.off(name))] * (name in formulas)
+        cells += [times(one.value(name, SPEEDUP))] + [signed(one.off(name))] * (name in formulas)
     return tuple(cells)
 
 

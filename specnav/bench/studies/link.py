@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from specnav.bench.data.latency import fsd_speedup_over_sd
 from specnav.bench.data.papers import figures
 from specnav.bench.records.study import SettingRecord, StudyResults
-from specnav.bench.studies.crossings import Points, crossings
-from specnav.bench.studies.figures import OFF_WORDS, signed
+from specnav.bench.studies.figures import OFF_WORDS, Points, crossings, signed
 from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
 from specnav.report.charts import ChartLine, LineChart, Mark
 from specnav.report.page import shown
@@ -26,7 +25,8 @@ def _settings(asked: StudyRequest) -> Sequence[StudySetting]:
 
 
 def _read(results: StudyResults) -> StudyFindings:
-    lines = {name: _a_token(results, name) for name in results.methods()}
+    # Milliseconds per token by round trip, scaled back to the operating point's own times.
+    lines = {name: results.series(name, "tpot_ms", 1 / results.time_scale) for name in results.methods()}
     lines = {name: points for name, points in lines.items() if points}
     if not lines:
         return StudyFindings()
@@ -46,12 +46,6 @@ def _read(results: StudyResults) -> StudyFindings:
     )
     tables = [_crossing_table(lines), _time_table(results, lines), *_eq_9(results)]
     return StudyFindings([chart], [table for table in tables if table.rows])
-
-
-def _a_token(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]:
-    """(round trip, milliseconds per token), scaled back to the operating point's own times."""
-    points = results.series(name, lambda row: row.tpot_ms)
-    return tuple((x, ms / results.time_scale) for x, ms in points)
 
 
 def _paper_lines(results: StudyResults, lines: Mapping[str, Points]) -> list[ChartLine]:

@@ -31,20 +31,15 @@ class StudySetting:
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """The inputs of a study's plan. available: methods of `specdec`. methods: those named by the user, or empty.
+    """The inputs of a study's plan. methods: those named by the user, or empty. layers: of the target's early exits."""
 
-    layers: of the target's early exits.
-    """
-
-    available: tuple[str, ...]
     methods: tuple[str, ...] = ()
     layers: tuple[int, ...] = ()
 
     def choose(self, *usual: str) -> tuple[str, ...]:
-        """The methods named by the user plus `ar`, else those of the usual ones that are available."""
-        if self.methods:
-            return self.methods if "ar" in self.methods else ("ar", *self.methods)
-        return tuple(name for name in usual if name.split("+")[0] in self.available)
+        """The methods named by the user plus `ar`, else the usual ones."""
+        named = self.methods or usual
+        return named if "ar" in named else ("ar", *named)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from specnav.bench.data.papers import figures
 from specnav.bench.records.study import SettingRecord, StudyResults
-from specnav.bench.studies.figures import FSD_PAPER, miss_percent, percent
+from specnav.bench.studies.figures import FSD_PAPER, MISS, percent
 from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table
 from specnav.report.charts import RowChart, RowSeries
 
@@ -52,7 +52,7 @@ def _read(results: StudyResults) -> StudyFindings:
 
 
 def _miss(run: SettingRecord, policy: str, rows: int) -> float | None:
-    return run.value(method_of(policy, rows), miss_percent)
+    return run.value(method_of(policy, rows), *MISS)
 
 
 def _table(run: SettingRecord) -> Table:

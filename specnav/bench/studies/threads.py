@@ -6,17 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from specnav.bench.data.papers import figure, figures
-from specnav.bench.records.bench import BenchRow
 from specnav.bench.records.study import SettingRecord, StudyResults
-from specnav.bench.studies.figures import (
-    FSD_PAPER,
-    miss_percent,
-    percent,
-    speedup,
-    system_of,
-    systems,
-    times,
-)
+from specnav.bench.studies.figures import FSD_PAPER, MISS, SPEEDUP, percent, system_of, systems, times
 from specnav.bench.studies.plan import Study, StudyFindings, StudyRequest, StudySetting, Table, table_of
 from specnav.report.charts import ChartLine, LineChart, Mark
 
@@ -36,7 +27,7 @@ def _read(results: StudyResults) -> StudyFindings:
     plateau = figure(f"{FSD_PAPER}.ablations.threads_plateau")
     mark = Mark(plateau, "paper: little gain beyond this")
     miss_lines = [
-        *(ChartLine(name, _by_rows(run, kind, miss_percent), kind) for name, kind in KINDS.items()),
+        *(ChartLine(name, _by_rows(run, kind, *MISS), kind) for name, kind in KINDS.items()),
         ChartLine("paper, Table 7", tuple(table_7().items()), "paper", paper=True),
         ChartLine(
             "paper, its seven systems",
@@ -46,7 +37,7 @@ def _read(results: StudyResults) -> StudyFindings:
             joined=False,
         ),
     ]
-    speed_lines = [ChartLine(name, _by_rows(run, kind, speedup), kind) for name, kind in KINDS.items()]
+    speed_lines = [ChartLine(name, _by_rows(run, kind, SPEEDUP), kind) for name, kind in KINDS.items()]
     if (sd := run.row("sd")) and sd.speedup_vs_ar is not None:
         ends = ((ROWS[0], sd.speedup_vs_ar), (ROWS[-1], sd.speedup_vs_ar))
         speed_lines.append(ChartLine("sd", ends, "sd"))
@@ -73,10 +64,8 @@ def table_7() -> dict[float, float]:
     return dict(zip(TABLE_7_THREADS, figures()[FSD_PAPER]["queue_ablation_miss"]["priority/priority"], strict=True))
 
 
-def _by_rows(
-    run: SettingRecord, kind: str, value: Callable[[BenchRow], float | None]
-) -> tuple[tuple[float, float], ...]:
-    found = [(float(rows), run.value(f"{kind}+rows:{rows}", value)) for rows in ROWS]
+def _by_rows(run: SettingRecord, kind: str, name: str, factor: float = 1.0) -> tuple[tuple[float, float], ...]:
+    found = [(float(rows), run.value(f"{kind}+rows:{rows}", name, factor)) for rows in ROWS]
     return tuple((rows, y) for rows, y in found if y is not None)
 
 
@@ -85,9 +74,9 @@ def _table(run: SettingRecord) -> Table:
 
     def of_kind(head: str, kind: str) -> list[tuple[str, Callable[[int], str]]]:
         return [
-            (head, lambda rows: percent(run.value(f"{kind}+rows:{rows}", miss_percent))),
+            (head, lambda rows: percent(run.value(f"{kind}+rows:{rows}", *MISS))),
             ("r", lambda rows: percent(run.late(f"{kind}+rows:{rows}"))),
-            ("over ar", lambda rows: times(run.value(f"{kind}+rows:{rows}", speedup))),
+            ("over ar", lambda rows: times(run.value(f"{kind}+rows:{rows}", SPEEDUP))),
         ]
 
     both, hints = KINDS.values()

@@ -11,15 +11,18 @@ import msgspec
 
 from specdec.link.shaping import LinkProfile
 from specdec.options import DecodingOptions
-from specdec.row_ms import RowMs
 from specnav.bench.data.latency import acceptance_for
-from specnav.bench.records.clients import CLIENTS_FILE, ClientsRow, ClientsRun
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, TREE_FAILS, SimulatedPair
+from specnav.bench.records.capacity import CLIENTS_FILE, ClientsRow, ClientsRun
+from specnav.plan.simulated.pair import (
+    METHODS,
+    OVERHEAD_MS,
+    TREE_FAILS,
+    RowTimes,
+    SimulatedPair,
+)
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.session import SimulatedDecision
-from specnav.plan.simulated.simulation import Fleet, Window, simulate
-from specnav.plan.simulated.times import RowTimes, SimulatedForwardTimes
-from specnav.plan.simulated.workload import Workload
+from specnav.plan.simulated.simulation import Fleet, Window, Workload, simulate
 from specnav.results.demo import number_of, percentile
 from specnav.results.errors import EvaluationError
 from specnav.results.files import read_json
@@ -29,6 +32,8 @@ SECONDS = 60.0
 WARM_MS = 5_000.0
 RATE_MAY, GAP_MAY = 0.15, 0.25
 """Allowed relative error of the simulation, for throughput and for the 95th percentile."""
+PACED = float("inf")
+"""The knee of a paced forward, whose time does not grow beyond its last number of rows."""
 NO_TIME_MS = 0.05
 """Assumed time of an unpaced draft forward, which the file does not contain."""
 
@@ -78,13 +83,6 @@ def load_clients(place: Path) -> ClientsRun:
     return msgspec.structs.replace(found, rows=rows)
 
 
-def paced(ms: float) -> SimulatedForwardTimes:
-    """Times of a paced forward: constant, or by rows and constant beyond the last."""
-    return RowTimes(
-        RowMs((*ms.points, (1_000_000, ms.points[-1][1]))) if isinstance(ms, RowMs) else ms, float("inf")
-    )
-
-
 def fleet_of(saved: ClientsRun, row: ClientsRow, overhead_ms: float = OVERHEAD_MS) -> Fleet:
     """The fleet of a measurement: its clients, which ask one question after another, and one verifier.
 
@@ -104,11 +102,12 @@ def fleet_of(saved: ClientsRun, row: ClientsRow, overhead_ms: float = OVERHEAD_M
     )
     pair = SimulatedPair(
         draft_ms=draft_ms,
-        cloud_draft=paced(number_of(config, "cloud_draft_ms") or draft_ms),
+        cloud_draft_ms=number_of(config, "cloud_draft_ms") or draft_ms,
         gamma=gamma,
         alpha=alpha,
         tree_alpha=tree_alpha,
         overhead_ms=overhead_ms,
+        knee=PACED,
     )
     link = LinkProfile(
         rtt_ms=number_of(config, "rtt_ms"),
@@ -124,7 +123,7 @@ def fleet_of(saved: ClientsRun, row: ClientsRow, overhead_ms: float = OVERHEAD_M
         answers=tuple(row.answer_tokens) or (int(number_of(config, "max_new_tokens", 64)),),
         picture_bytes=0,
     )
-    return Fleet(work, pair, paced(verify_ms), 1, ((link, 1.0),), ReplicaPolicy())
+    return Fleet(work, pair, RowTimes(verify_ms, PACED), 1, ((link, 1.0),), ReplicaPolicy())
 
 
 def played_beside(

@@ -6,16 +6,16 @@ Every part of the page says that it is simulated.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from specnav.bench.records.batch import on_line
+from specnav.bench.records.capacity import on_line
 from specnav.bench.report.studies import StudyPage
-from specnav.bench.studies.crossings import Crossing, crossings
-from specnav.bench.studies.figures import percent
+from specnav.bench.studies.figures import Crossing, crossings, percent
 from specnav.bench.studies.plan import Table
-from specnav.plan.simulated.records import FleetResults, load_fleet
-from specnav.plan.simulated.study import order
+from specnav.plan.simulated.records import FleetResults, SweepPoint
+from specnav.plan.simulated.search import order
 from specnav.report.charts import ChartLine, LineChart, Mark, RowChart, RowSeries
 from specnav.report.page import REPORT_FILE, Figure, shown, when, words_of, write_page
 
@@ -40,7 +40,7 @@ def headline(results: FleetResults) -> list[Figure]:
 
 def write_fleet(folder: Path) -> Path:
     """Draw `report.html` beside a folder's `fleet.json`; returns its path. Raises EvaluationError."""
-    results = load_fleet(folder)
+    results = FleetResults.load(folder)
     view = StudyPage(
         name="fleet",
         title=f"{results.robots} robots",
@@ -101,8 +101,8 @@ def _sweep_charts(results: FleetResults) -> list[LineChart]:
         return []
     rtts = tuple(one.rtt_ms for one in results.sweep)
     names = [one.method for one in results.methods if one.method in results.sweep[0].robots]
-    borne = _lines(results, names, "robots")
-    alone = _lines(results, names, "alone")
+    borne = _lines(results, names, lambda one: one.robots)
+    alone = _lines(results, names, lambda one: one.alone_ms)
     marks = tuple(
         Mark(one.x, f"RTT {one.x:.0f} ms: above it {one.after} serves more robots than {one.before}", one.y)
         for one in overtakings(results)
@@ -119,17 +119,11 @@ def _sweep_charts(results: FleetResults) -> list[LineChart]:
     ]  # fmt: skip
 
 
-def _lines(results: FleetResults, names: list[str], what: str) -> tuple[ChartLine, ...]:
+def _lines(
+    results: FleetResults, names: list[str], of: Callable[[SweepPoint], Mapping[str, float]]
+) -> tuple[ChartLine, ...]:
     return tuple(
-        ChartLine(
-            name,
-            tuple(
-                (one.rtt_ms, float(one.robots[name]) if what == "robots" else one.alone_ms[name])
-                for one in results.sweep
-            ),
-            name,
-        )
-        for name in names
+        ChartLine(name, tuple((one.rtt_ms, float(of(one)[name])) for one in results.sweep), name) for name in names
     )
 
 
@@ -183,13 +177,10 @@ def overtakings(results: FleetResults) -> list[Crossing]:
 
     `before` serves the most robots below x; y is a number of robots.
     """
-    lines = {one.name: [(x, -y) for x, y in one.points] for one in _lines(results, _named(results), "robots")}
+    names = [one.method for one in results.methods if one.method != "auto"] if results.sweep else []
+    lines = {line.name: [(x, -y) for x, y in line.points] for line in _lines(results, names, lambda one: one.robots)}
     return [
         replace(one, y=-one.y)
         for one in crossings(lines)
         if one.y <= AMONG_THE_BEST * min(on_line(points, one.x) for points in lines.values())
     ]
-
-
-def _named(results: FleetResults) -> list[str]:
-    return [] if not results.sweep else [one.method for one in results.methods if one.method != "auto"]

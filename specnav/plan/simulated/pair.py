@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulation's model of a pair: time and acceptance of drafts, and the rounds of a method."""
+"""The simulation's model of a pair: times of forwards, acceptance of drafts, and the rounds of a method.
+
+Times of a forward that many sessions share come from a measured curve, a paper, or a pacing.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache, partial
 from random import Random
+from typing import Protocol
 
 from specdec.drafting.length import pipeline_depth
 from specdec.errors import OptionsError
 from specdec.methods import Method, get_method
 from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
-from specnav.plan.simulated.times import SimulatedForwardTimes
+from specnav.bench.data.latency import forward_ms
+from specnav.bench.records.capacity import BatchCurve, on_line
 from specnav.results.errors import EvaluationError
 
+KNEE_ROWS = 156.0
+"""Knee of an A100 in 16 bits: 312 TFLOP/s over 2 TB/s. Below it, reading the weights takes longer than computing."""
 METHODS = ("ar", "cloud-sd", "sd", "fsd", "specedge", "auto")
 """Methods that can be simulated."""
 TREE_FAILS = 0.66
@@ -32,23 +40,72 @@ TOKEN_BYTES = 3
 """Bytes per prompt token on the wire."""
 
 
+class SimulatedForwardTimes(Protocol):
+    """Milliseconds of a forward, for `sessions` sessions that verify or decode together with rows of prompts."""
+
+    def forward_ms(self, sessions: int, rows: int, prompt_rows: int) -> float:
+        """Milliseconds of a forward. rows: of all sessions together. prompt_rows: additional rows of prompts."""
+        ...
+
+
+class CurveTimes:
+    """Times measured by `specnav bench study batch`; rows of prompts count as rows of one more session."""
+
+    def __init__(self, curve: BatchCurve) -> None:
+        self._latency_ms = cache(curve.latency_ms)
+
+    def forward_ms(self, sessions: int, rows: int, prompt_rows: int) -> float:
+        """See SimulatedForwardTimes."""
+        sharing = sessions + (prompt_rows > 0)
+        return self._latency_ms(sharing, (rows + prompt_rows) / max(1, sharing))
+
+
+class RowTimes:
+    """Times from an operating point or a pacing, given by rows or as one time.
+
+    Times by rows are interpolated linearly, and the last line is extended, except for a pacing. A single time holds up
+    to the knee, the rows that the device computes while it reads the weights; beyond, time grows in proportion. Rows of
+    prompts, for which no paper prints a time, cost their computation: a one-row forward's time divided by the knee.
+    """
+
+    def __init__(self, ms: float, knee: float = KNEE_ROWS) -> None:
+        """ms: a number or a RowMs. knee: rows; infinite for a pacing, where additional rows cost nothing.
+
+        Raises EvaluationError unless times are positive.
+        """
+        if not ms > 0:
+            raise EvaluationError("forward times must be more than 0 ms: give those of the GPU")
+        points = [(float(rows), one) for rows, one in ms.points] if isinstance(ms, RowMs) else []
+        points += [(1e6, points[-1][1])] if points and knee == math.inf else []
+        self._by_rows = cache(partial(on_line, points)) if points else None
+        self._ms = float(ms)
+        self._knee = knee
+
+    def forward_ms(self, sessions: int, rows: int, prompt_rows: int) -> float:
+        """See SimulatedForwardTimes."""
+        if self._by_rows is None:
+            return self._ms * max(1.0, (rows + prompt_rows) / self._knee)
+        return self._by_rows(max(1, rows)) + prompt_rows * self._ms / self._knee
+
+
 @dataclass(frozen=True)
 class SimulatedPair:
     """Times and acceptance of a pair.
 
-    draft_ms: time of a draft forward on the edge, a number or by rows (RowMs). cloud_draft: times of the draft model
-    in the cloud. gamma: draft tokens of a chain. alpha, tree_alpha: probability that a token of a chain, or a level of
-    a tree, is accepted if all before it were. miss: share of verdicts for which fsd has no draft ready. overhead_ms:
-    time of a round on the edge in addition to drafting.
+    draft_ms, cloud_draft_ms: time of a draft forward on the edge, and in the cloud; a number or by rows (RowMs). gamma:
+    draft tokens of a chain. alpha, tree_alpha: probability that a token of a chain, or a level of a tree, is accepted
+    if all before it were. miss: share of verdicts for which fsd has no draft ready. overhead_ms: time of a round on the
+    edge in addition to drafting. knee: of the draft model in the cloud (RowTimes).
     """
 
     draft_ms: float
-    cloud_draft: SimulatedForwardTimes
+    cloud_draft_ms: float
     gamma: int = DecodingOptions.gamma
     alpha: float = 0.6
     tree_alpha: float = 0.736
     miss: float = 0.5563
     overhead_ms: float = OVERHEAD_MS
+    knee: float = KNEE_ROWS
 
     def __post_init__(self) -> None:
         """Check the values. Raises EvaluationError."""
@@ -58,9 +115,14 @@ class SimulatedPair:
         if self.gamma < 1 or self.draft_ms < 0 or self.overhead_ms < 0:
             raise EvaluationError("a draft must have at least one token and a time of at least 0")
 
+    @property
+    def cloud_draft(self) -> RowTimes:
+        """Times of the draft model in the cloud. Raises EvaluationError unless they are positive."""
+        return RowTimes(self.cloud_draft_ms, self.knee)
+
     def draft_at(self, rows: int) -> float:
         """Milliseconds of a draft forward over `rows` rows."""
-        return self.draft_ms.for_rows(rows) if isinstance(self.draft_ms, RowMs) else self.draft_ms
+        return forward_ms(self.draft_ms, rows)
 
 
 @dataclass(frozen=True)

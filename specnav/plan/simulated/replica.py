@@ -11,24 +11,25 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.scheduler import Scheduler, WaitingSession
-from specnav.plan.simulated.times import SimulatedForwardTimes
+from specnav.plan.simulated.pair import SimulatedForwardTimes
 
 if TYPE_CHECKING:
     import simpy
 
 
-@dataclass(frozen=True)
-class ReplicaPolicy:
-    """Limits of a verifier. rows, chunk: as in `specnav serve`, most rows per forward, and most prompt rows in it while
-    other sessions are open. kv_tokens: capacity of all sessions' KV caches, in tokens.
-    """
+SLACK = 2
 
-    rows: int = Policy.rows
-    chunk: int = Policy.chunk
+
+@dataclass(frozen=True)
+class ReplicaPolicy(Policy):
+    """Limits of a verifier, as in `specnav serve`. kv_tokens: capacity of all sessions' KV caches, in tokens."""
+
     kv_tokens: float = float("inf")
 
 
@@ -123,43 +124,38 @@ class Counted:
             self.waited += len(verified)
 
 
+@dataclass(eq=False)
 class SimulatedReplica:
-    """One verifier. Its process sleeps until a request arrives.
+    """One verifier. Its process sleeps until a request arrives. counted: shared by all verifiers of the fleet.
 
     Requests in transit are kept in a heap instead of one event each. A fleet thus costs one event per forward, not
     several per round.
     """
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        target: SimulatedForwardTimes,
-        draft: SimulatedForwardTimes,
-        policy: ReplicaPolicy,
-        counted: Counted,
-    ) -> None:
-        """counted: counters shared by all verifiers of the fleet."""
-        self._env = env
-        self._target = target
-        self._draft = draft
-        self._policy = policy
-        self._scheduler = Scheduler(Policy(rows=policy.rows, chunk=policy.chunk))
-        self.counted = counted
-        self.open = 0
-        self._held = 0
-        self._outside: deque[tuple[float, QueuedSession, SimulatedRows]] = deque()
-        self._coming: list[tuple[float, int, SimulatedRows]] = []
-        self._number = 0
-        self._waiting: list[WaitingSession] = []
-        self._asleep: simpy.Event | None = None
-        self._asleep_until = 0.0
-        env.process(self._run())
+    env: simpy.Environment
+    target: SimulatedForwardTimes
+    draft: SimulatedForwardTimes
+    policy: ReplicaPolicy
+    counted: Counted
+    open: int = 0
+    pictures_free_ms: float = 0.0
+    _held: int = 0
+    _outside: deque[tuple[float, QueuedSession, SimulatedRows]] = field(default_factory=deque)
+    _coming: list[tuple[float, int, SimulatedRows]] = field(default_factory=list)
+    _number: int = 0
+    _waiting: list[WaitingSession] = field(default_factory=list)
+    _asleep: simpy.Event | None = None
+    _asleep_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._scheduler = Scheduler(self.policy)
+        self.env.process(self._run())
 
     def admit(self, ask: SimulatedRows, at_ms: float) -> None:
         """Accept a session whose prompt arrives at `at_ms`; it counts as open at once, as in the directory."""
         self.open += 1
         who = ask.who
-        if self._outside or (self._held and self._held + who.tokens > self._policy.kv_tokens):
+        if self._outside or (self._held and self._held + who.tokens > self.policy.kv_tokens):
             self._outside.append((at_ms, who, ask))
             return
         self._held += who.tokens
@@ -169,10 +165,10 @@ class SimulatedReplica:
         """End a session, and admit sessions that wait outside."""
         self.open -= 1
         self._held -= who.tokens
-        now = self._env.now
+        now = self.env.now
         while self._outside:
             at_ms, other, ask = self._outside[0]
-            if self._held and self._held + other.tokens > self._policy.kv_tokens:
+            if self._held and self._held + other.tokens > self.policy.kv_tokens:
                 return
             self._outside.popleft()
             self._held += other.tokens
@@ -198,7 +194,7 @@ class SimulatedReplica:
         self._waiting.append(WaitingSession(cast(Any, ask.who), cast(Any, ask), ask.since_ms / 1e3))
 
     def _run(self) -> Generator[simpy.Event, None, None]:
-        env, coming = self._env, self._coming
+        env, coming = self.env, self._coming
         while True:
             while coming and coming[0][0] <= env.now:
                 self._queue(heappop(coming)[2])
@@ -215,7 +211,7 @@ class SimulatedReplica:
             verified = [one for one in picked if not one.need.last_only]
             rows = sum(one.part.rows for one in verified)
             beside = sum(one.part.rows for one in picked) - rows
-            model = self._draft if cast(Any, picked[0].need).drafts else self._target
+            model = self.draft if cast(Any, picked[0].need).drafts else self.target
             takes = model.forward_ms(len(verified), rows, beside)
             self.counted.ran(verified, len(picked) - len(verified), rows + beside, env.now, takes)
             yield env.timeout(takes)
@@ -224,7 +220,7 @@ class SimulatedReplica:
 
     def _ran(self, picked: Sequence[WaitingSession]) -> None:
         """Finish a forward: incomplete prompts stay queued, all other sessions are notified."""
-        now = self._env.now
+        now = self.env.now
         places = {id(one) for one in picked}
         left = [(one, one.after(cast(Any, None), one.since_s)) for one in picked]
         waits_on = {id(one): rest for one, rest in left if rest is not None}
@@ -242,30 +238,20 @@ class SimulatedReplica:
 class SimulatedDirectory:
     """Sends a session to the verifier with the fewest open sessions.
 
-    If `local`, it prefers the robot's last verifier, unless that has more than `slack` sessions above the minimum.
+    If `local`, it prefers the robot's last verifier, unless that has more than SLACK sessions above the minimum.
     """
 
     replicas: list[SimulatedReplica]
     local: bool = False
-    slack: int = 2
     _last: dict[int, SimulatedReplica] = field(default_factory=dict)
     _turn: int = 0
 
     def choose(self, robot: int) -> tuple[SimulatedReplica, bool]:
         """(the verifier, whether it served this robot last time)."""
-        replicas, count = self.replicas, len(self.replicas)
-        self._turn = (self._turn + 1) % count  # ties go to a different verifier each time
-        least = self._turn
-        fewest = replicas[least].open
-        if fewest:
-            for step in range(1, count):
-                place = (self._turn + step) % count
-                if replicas[place].open < fewest:
-                    least, fewest = place, replicas[place].open
-                    if not fewest:
-                        break
-        found, last = replicas[least], self._last.get(robot)
-        if self.local and last is not None and last.open <= fewest + self.slack:
+        self._turn = (self._turn + 1) % len(self.replicas)  # ties go to a different verifier each time
+        in_turn = chain(self.replicas[self._turn :], self.replicas[: self._turn])
+        found, last = min(in_turn, key=attrgetter("open")), self._last.get(robot)
+        if self.local and last is not None and last.open <= found.open + SLACK:
             found = last
         self._last[robot] = found
         return found, found is last

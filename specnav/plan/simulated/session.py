@@ -51,51 +51,46 @@ class SimulatedDecision:
     chunks: list[tuple[float, int]] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class RobotSession:
     """Sends a prompt and drafts to a verifier, round after round, according to its method's model.
 
-    `done` is called with the time at which the answer will be complete at the robot.
+    done: called with the time at which the answer will be complete at the robot. keep: whether to record the time of
+    each chunk. rank, number, owner: read by the scheduler.
     """
 
-    def __init__(
-        self,
-        decision: SimulatedDecision,
-        edge: SimulatedEdge,
-        way: MethodModel,
-        pair: SimulatedPair,
-        replica: SimulatedReplica,
-        drawn: Random,
-        done: Callable[[RobotSession, float], None],
-        counted: Counted,
-        keep: bool,
-    ) -> None:
-        """keep: whether to record the time of each chunk."""
-        self.decision = decision
-        self.tokens = decision.prompt + decision.answer
-        self.rank, self.number, self.owner = 0, edge.number, edge.number.to_bytes(4, "big")
-        self._edge, self._way, self._pair, self._replica = edge, way, pair, replica
-        self._prompt = decision.prompt
-        self._drawn = drawn
-        self._done = done
-        self._counted, self._keep = counted, keep
-        self._left = decision.answer
-        self._opened = False
-        self._drafting = 0
-        self._sent_ms = 0.0
-        self._whole = False
+    decision: SimulatedDecision
+    edge: SimulatedEdge
+    way: MethodModel
+    pair: SimulatedPair
+    replica: SimulatedReplica
+    drawn: Random
+    done: Callable[[RobotSession, float], None]
+    counted: Counted
+    keep: bool
+    rank: int = 0
+    _opened: bool = False
+    _drafting: int = 0
+    _sent_ms: float = 0.0
+    _whole: bool = False
+
+    def __post_init__(self) -> None:
+        self.tokens = self.decision.prompt + self.decision.answer
+        self.number, self.owner = self.edge.number, self.edge.number.to_bytes(4, "big")
+        self._left = self.decision.answer
 
     def open(self, now_ms: float, picture_bytes: int, known_rows: int, picture_ms: float) -> None:
         """Send the prompt. known_rows: rows that the verifier has cached. picture_ms: time to prepare its picture."""
-        size = picture_bytes + TOKEN_BYTES * self._prompt
-        at_ms = self._edge.up_ms(now_ms, size) + picture_ms
-        self._replica.admit(SimulatedRows(self, max(1, self._prompt - known_rows), prompt=True), at_ms)
+        size = picture_bytes + TOKEN_BYTES * self.decision.prompt
+        at_ms = self.edge.up_ms(now_ms, size) + picture_ms
+        self.replica.admit(SimulatedRows(self, max(1, self.decision.prompt - known_rows), prompt=True), at_ms)
 
     def ran(self, now_ms: float) -> None:
         """Continue after a forward that this session requested."""
         if not self._opened:  # the last row of a prompt gives the first token
             self._opened = True
-            if self._way.cloud_drafts:  # the draft model prefills the prompt, too
-                self._drafting = -(-self._prompt // 64)
+            if self.way.cloud_drafts:  # the draft model prefills the prompt, too
+                self._drafting = -(-self.decision.prompt // 64)
             self._gain(1, now_ms)
         elif self._drafting:
             self._drafting -= 1
@@ -104,12 +99,12 @@ class RobotSession:
             self._verified(now_ms)
 
     def _verified(self, now_ms: float) -> None:
-        way, pair = self._way, self._pair
+        way, pair = self.way, self.pair
         size = min(way.size, self._left - 1)
-        kept = accepted(self._drawn, pair.tree_alpha if way.tree else pair.alpha, size) if size > 0 else 0
+        kept = accepted(self.drawn, pair.tree_alpha if way.tree else pair.alpha, size) if size > 0 else 0
         self._whole = kept == way.size
-        self._counted.rounds += 1
-        self._counted.gained += kept + 1
+        self.counted.rounds += 1
+        self.counted.gained += kept + 1
         if way.cloud_drafts:
             self._drafting = min(way.size, max(0, self._left - kept - 2))
         self._gain(kept + 1, now_ms)
@@ -117,16 +112,16 @@ class RobotSession:
     def _gain(self, tokens: int, now_ms: float) -> None:
         """Send tokens from the verifier, then begin the next round or end the decision."""
         self._left -= tokens
-        way = self._way
-        if self._left > 0 and way.streams and not self._keep:
+        way = self.way
+        if self._left > 0 and way.streams and not self.keep:
             self._ask_streaming(now_ms)
             return
-        there_ms = self._edge.down_ms(now_ms, way.down)
-        if self._keep:
+        there_ms = self.edge.down_ms(now_ms, way.down)
+        if self.keep:
             self.decision.chunks.append((there_ms, tokens))
         if self._left <= 0:
             self.decision.ended_ms = there_ms
-            self._done(self, there_ms)
+            self.done(self, there_ms)
         elif way.streams:
             self._ask_streaming(now_ms)
         else:
@@ -134,24 +129,24 @@ class RobotSession:
 
     def _ask_streaming(self, now_ms: float) -> None:
         if self._drafting:
-            self._replica.wants(SimulatedRows(self, 1, drafts=True), now_ms)
+            self.replica.wants(SimulatedRows(self, 1, drafts=True), now_ms)
         else:
-            self._replica.wants(SimulatedRows(self, 1 + max(0, min(self._way.size, self._left - 1))), now_ms)
+            self.replica.wants(SimulatedRows(self, 1 + max(0, min(self.way.size, self._left - 1))), now_ms)
 
     def _send(self, there_ms: float) -> None:
         """After a verdict at the robot: finish the next draft, and send it."""
-        way = self._way
-        leaves_ms = there_ms + self._pair.overhead_ms + self._drafting_ms(there_ms)
+        way = self.way
+        leaves_ms = there_ms + self.pair.overhead_ms + self._drafting_ms(there_ms)
         self._sent_ms = leaves_ms
         rows = way.rows if way.tree else 1 + max(0, min(way.size, self._left - 1))
-        self._replica.comes(SimulatedRows(self, rows), self._edge.up_ms(leaves_ms, way.up))
+        self.replica.comes(SimulatedRows(self, rows), self.edge.up_ms(leaves_ms, way.up))
 
     def _drafting_ms(self, there_ms: float) -> float:
-        way, pair, away_ms = self._way, self._pair, there_ms - self._sent_ms
+        way, pair, away_ms = self.way, self.pair, there_ms - self._sent_ms
         size = way.size if way.tree else max(0, min(way.size, self._left - 1))
-        if way.predrafts and self._sent_ms and self._drawn.random() >= pair.miss:
+        if way.predrafts and self._sent_ms and self.drawn.random() >= pair.miss:
             return max(0.0, way.prepare_ms - away_ms)
-        if way.tree and self._sent_ms and self._whole and self._drawn.random() < pair.alpha:
+        if way.tree and self._sent_ms and self._whole and self.drawn.random() < pair.alpha:
             # The branch drafted meanwhile agrees with the verdict and its token (SpecEdge).
             return max(0.0, size * way.draft_ms - away_ms)
         return size * way.draft_ms

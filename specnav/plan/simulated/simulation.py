@@ -1,29 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulates one fleet for some time: a discrete-event simulation on SimPy."""
+"""Simulates one fleet for some time, with what its robots request: a discrete-event simulation on SimPy."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specdec.link.shaping import LinkProfile
-from specnav.plan.simulated.pair import SimulatedPair, checked, way_of
+from specnav.plan.simulated.pair import SimulatedForwardTimes, SimulatedPair, checked, way_of
 from specnav.plan.simulated.replica import Counted, ReplicaPolicy, SimulatedDirectory, SimulatedReplica
 from specnav.plan.simulated.session import RobotSession, SimulatedDecision, SimulatedEdge
-from specnav.plan.simulated.times import SimulatedForwardTimes
-from specnav.plan.simulated.workload import Workload, arrivals_of
 from specnav.results.errors import EvaluationError
 
 if TYPE_CHECKING:
     import simpy
 
+Arrivals = Literal["poisson", "periodic", "after"]
+ARRIVALS: tuple[Arrivals, ...] = ("poisson", "periodic", "after")
 EMPTY: Mapping[LinkProfile, str] = MappingProxyType({})
 CHECKS = 20
 """How often a run is checked for overload, and its drain for decisions in progress."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Decisions: the robot sends a prompt with a picture and receives an answer.
+
+    A robot has one decision in progress at a time. The next waits for it on the robot, and this wait counts.
+    rate: decisions per second and robot. arrivals: "poisson"; "periodic", each robot with its own phase; or "after",
+    where the next decision begins an exponential pause with mean 1/rate seconds after the previous one's end (at once
+    if rate is infinite). prompts, answers: lengths in tokens; each decision draws one uniformly. picture_bytes: sent
+    with each prompt. picture_ms: time for the verifier to prepare a picture, in addition to its forwards.
+    """
+
+    robots: int
+    rate: float
+    arrivals: Arrivals = "poisson"
+    prompts: tuple[int, ...] = (900,)
+    answers: tuple[int, ...] = (40,)
+    picture_bytes: int = 30_000
+    picture_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the values. Raises EvaluationError."""
+        if self.robots < 1:
+            raise EvaluationError("a fleet has at least one robot")
+        if not self.rate > 0:
+            raise EvaluationError("a robot that decides nothing needs no verifier: give a rate above 0")
+        if not self.prompts or min(self.prompts) < 1 or not self.answers or min(self.answers) < 1:
+            raise EvaluationError("a prompt and an answer have at least one token")
+
+    @property
+    def answer_mean(self) -> float:
+        """Mean length of an answer in tokens."""
+        return sum(self.answers) / len(self.answers)
+
+
+def arrivals_named(name: str) -> Arrivals:
+    """The kind of arrivals of this name. Raises EvaluationError."""
+    for kind in ARRIVALS:
+        if kind == name:
+            return kind
+    raise EvaluationError(f"arrivals {name!r} are unknown: choose {', '.join(ARRIVALS)}")
+
+
+def arrivals_of(work: Workload, until_ms: float, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(times at which decisions are due before `until_ms`, sorted; their robots). Not for "after", which is unknown.
+
+    The same seed gives the same decisions for every method.
+    """
+    drawn = np.random.default_rng(seed)
+    if work.arrivals == "periodic":
+        gap = 1e3 / work.rate
+        phases = drawn.uniform(0.0, gap, work.robots)
+        count = int(until_ms / gap) + 1
+        times = (phases[:, None] + gap * np.arange(count)[None, :]).ravel()
+        robots = np.repeat(np.arange(work.robots), count)
+        kept = times < until_ms
+        times, robots = times[kept], robots[kept]
+    else:  # independent Poisson robots: one Poisson stream with robots drawn at random
+        count = int(drawn.poisson(work.robots * work.rate * until_ms / 1e3))
+        times = drawn.uniform(0.0, until_ms, count)
+        robots = drawn.integers(0, work.robots, count)
+    order = np.argsort(times, kind="stable")
+    return times[order], robots[order]
 
 
 @dataclass(frozen=True)
@@ -93,23 +160,24 @@ def simpy_module() -> Any:
     return simpy
 
 
+@dataclass
 class _FleetState:
-    """The state of one run."""
+    """The state of one run; see `simulate`."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        method: str,
-        seed: int,
-        window: Window,
-        most_open: float,
-        keep: bool,
-        auto: Mapping[LinkProfile, str],
-    ) -> None:
+    fleet: Fleet
+    method: str
+    seed: int
+    window: Window
+    most_open: float
+    keep: bool
+    auto: Mapping[LinkProfile, str]
+    overloaded: bool = False
+    in_progress: int = 0
+    decisions: list[SimulatedDecision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        fleet, window = self.fleet, self.window
         self.env: simpy.Environment = simpy_module().Environment()
-        self.fleet, self.method, self.window, self.keep = fleet, method, window, keep
-        self.most_open = most_open
-        self.overloaded = False
         self.counted = Counted(window.warm_ms, window.end_ms)
         self.replicas = [
             SimulatedReplica(self.env, fleet.target, fleet.pair.cloud_draft, fleet.policy, self.counted)
@@ -117,16 +185,13 @@ class _FleetState:
         ]
         self.directory = SimulatedDirectory(self.replicas, fleet.kept > 0)
         self.edges = [
-            SimulatedEdge(number, profile, seed * 1_000_003 + number)
+            SimulatedEdge(number, profile, self.seed * 1_000_003 + number)
             for number, profile in zip(range(fleet.work.robots), _dealt(fleet.links), strict=False)
         ]
-        self.drawn = Random(seed)
-        self.decisions: list[SimulatedDecision] = []
-        self.in_progress = 0
-        self.pictures_free = {id(replica): 0.0 for replica in self.replicas}
+        self.drawn = Random(self.seed)
         self.ways = {
             profile: way_of(
-                auto[profile] if method == "auto" else method, fleet.pair, fleet.target, profile.rtt_ms
+                self.auto[profile] if self.method == "auto" else self.method, fleet.pair, fleet.target, profile.rtt_ms
             )
             for profile, _ in fleet.links
         }
@@ -151,62 +216,48 @@ class _FleetState:
             self.decisions.append(decision)
         picture_ms = 0.0
         if work.picture_ms:  # pictures are prepared one after another, parallel to forwards
-            begins = max(now, self.pictures_free[id(replica)])
-            self.pictures_free[id(replica)] = begins + work.picture_ms
-            picture_ms = begins + work.picture_ms - now
+            replica.pictures_free_ms = max(now, replica.pictures_free_ms) + work.picture_ms
+            picture_ms = replica.pictures_free_ms - now
         session = RobotSession(
-            decision,
-            edge,
-            way,
-            fleet.pair,
-            replica,
-            drawn,
-            lambda one, at: self.ended(one, edge, replica, at),
-            self.counted,
-            self.keep,
+            decision, edge, way, fleet.pair, replica, drawn, self.ended, self.counted, self.keep
         )
         session.open(now, work.picture_bytes, int(fleet.kept * prompt) if knows else 0, picture_ms)
 
-    def ended(
-        self, session: RobotSession, edge: SimulatedEdge, replica: SimulatedReplica, at_ms: float
-    ) -> None:
+    def ended(self, session: RobotSession, at_ms: float) -> None:
         """Schedule the end of a session for `at_ms`, when its answer is complete at the robot."""
-        event = self.env.timeout(max(0.0, at_ms - self.env.now))
-        assert event.callbacks is not None
-        event.callbacks.append(lambda _: self._over(session, edge, replica))
+        self._after(max(0.0, at_ms - self.env.now), lambda: self._over(session))
 
-    def _over(self, session: RobotSession, edge: SimulatedEdge, replica: SimulatedReplica) -> None:
-        now = self.env.now
-        replica.leave(session)
+    def _over(self, session: RobotSession) -> None:
+        edge, now = session.edge, self.env.now
+        session.replica.leave(session)
         self.in_progress -= 1
         edge.busy = False
         if edge.waiting:
             self.begin(edge, edge.waiting.pop(0), now)
         elif self.fleet.work.arrivals == "after":
-            pause = (
-                self.drawn.expovariate(self.fleet.work.rate / 1e3)
-                if self.fleet.work.rate < float("inf")
-                else 0.0
-            )
-            self.later(pause, edge)
+            rate = self.fleet.work.rate
+            self.later(self.drawn.expovariate(rate / 1e3) if rate < float("inf") else 0.0, edge)
 
     def later(self, pause_ms: float, edge: SimulatedEdge) -> None:
         """Schedule a robot's next decision after a pause."""
         if self.env.now + pause_ms >= self.window.end_ms:
             return
-        event = self.env.timeout(pause_ms)
-        assert event.callbacks is not None
-        event.callbacks.append(lambda _: self.due(edge, self.env.now))
+        self._after(pause_ms, lambda: self.due(edge, self.env.now))
 
-    def arrivals(self, seed: int) -> Generator[simpy.Event, None, None]:
+    def _after(self, ms: float, act: Callable[[], None]) -> None:
+        event = self.env.timeout(ms)
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: act())
+
+    def arrivals(self) -> Generator[simpy.Event, None, None]:
         """Process that makes all robots' decisions due."""
-        times, robots = arrivals_of(self.fleet.work, self.window.end_ms, seed)
+        times, robots = arrivals_of(self.fleet.work, self.window.end_ms, self.seed)
         for at_ms, robot in zip(times.tolist(), robots.tolist(), strict=True):
             if at_ms > self.env.now:
                 yield self.env.timeout(at_ms - self.env.now)
             self.due(self.edges[robot], self.env.now)
 
-    def play(self, seed: int) -> None:
+    def play(self) -> None:
         """Run until all measured decisions have ended, or the run is aborted."""
         env, window, work = self.env, self.window, self.fleet.work
         if work.arrivals == "after":
@@ -214,7 +265,7 @@ class _FleetState:
                 spread = 1e3 / work.rate if work.rate < float("inf") else min(1e3, 50.0 * work.robots)
                 self.later(self.drawn.uniform(0.0, spread), edge)
         else:
-            env.process(self.arrivals(seed))
+            env.process(self.arrivals())
         for number in range(1, CHECKS + 1):
             env.run(until=number * window.end_ms / CHECKS)
             if self.overloaded:
@@ -266,7 +317,7 @@ def simulate(
     if method == "auto" and not all(profile in auto for profile, _ in fleet.links):
         raise EvaluationError("auto needs the best method of each link")
     run = _FleetState(fleet, method, seed, window, most_open, keep, auto)
-    run.play(seed)
+    run.play()
     unbegun = [
         SimulatedDecision(edge.number, due, -1.0, 0, 1, method)
         for edge in run.edges
