@@ -6,15 +6,13 @@ Consecutive drafts of one session that wait together are joined into one draft a
 
 from __future__ import annotations
 
-import contextlib
-import queue
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
 
 import msgspec
 
+from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.counts import SessionUse
 from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
 
@@ -73,7 +71,6 @@ class StopTask:
 
 
 Task = OpenTask | SessionTask | CloseTask | PauseTask | StopTask
-Prepared = TypeVar("Prepared")
 
 
 class SessionQueue:
@@ -110,25 +107,23 @@ class SessionQueue:
         return dropped
 
 
-def arrivals(
-    arriving: queue.SimpleQueue[Task | Prepared], prepared: type[Prepared], first: Task | Prepared | None = None
-) -> tuple[list[Prepared], list[Task], list[Task]]:
-    """Everything that waits now: prepared prompts, tasks to do, and tasks that later ones made obsolete.
+class QueuedSession:
+    """What every engine knows of a session.
 
-    first: an item that was already taken out of the queue.
+    number: counts sessions in order of opening. owner: the client whose limits it counts against. use: statistics and
+    the log of the session. tasks: what waits for it. tokens: what its cache may come to hold. batch: most sessions that
+    shared a forward pass of its current work, itself included; the engine updates it.
     """
-    done: list[Prepared] = []
-    tasks: list[Task] = []
-    with contextlib.suppress(queue.Empty):
-        one = first or arriving.get_nowait()
-        while True:
-            if isinstance(one, prepared):
-                done.append(one)
-            else:
-                tasks.append(cast(Task, one))
-            one = arriving.get_nowait()
-    kept, dropped = without_the_superseded(tasks) if len(tasks) > 1 else (tasks, [])
-    return done, kept, dropped
+
+    def __init__(self, opening: OpenTask, log: EventLog, number: int) -> None:
+        """log: of the engine."""
+        self.key = opening.key
+        self.number = number
+        self.owner = opening.owner or opening.key[0]
+        self.use = opening.use or SessionUse("", log.bind(session=opening.key[1]))
+        self.tasks = SessionQueue()
+        self.tokens = 0
+        self.batch = 1
 
 
 def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
