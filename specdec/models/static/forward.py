@@ -23,7 +23,7 @@ from torch import Tensor
 from specdec.errors import first_line
 from specdec.models.attention.segment import Segment
 from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, BatchRow, Tile, fits, lay_out
-from specdec.models.static.operations import MOST_FUSED, Inputs, Operations, TorchOperations, can_fuse
+from specdec.models.static.operations import MOST_FUSED, Inputs, TorchOperations, can_fuse
 from specdec.models.static.recording import CudaGraphs, EagerRuns, GraphRecorder
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import GreedyPicks, chances_of
@@ -109,9 +109,9 @@ class StaticForward:
     def __init__(
         self,
         runner: DecoderRunner,
-        operations: Operations,
+        operations: TorchOperations,
         recorder: GraphRecorder,
-        fused: Operations | None = None,
+        fused: TorchOperations | None = None,
     ) -> None:
         """fused: operations for passes with few rows, used if the layers allow it."""
         self._runner = runner
@@ -452,7 +452,7 @@ class StaticForward:
         return hidden if added is None else hidden + added
 
     def _through_fused(
-        self, operations: Operations, hidden: Tensor, span: range, first: int, inputs: Inputs
+        self, operations: TorchOperations, hidden: Tensor, span: range, first: int, inputs: Inputs
     ) -> Tensor:
         """As `_through`, for so few rows that a product takes as long as reading its weight."""
         for index in span:
