@@ -38,29 +38,22 @@ _BELIEVED = 0.9
 """Share of the draft model's own chances that is assumed for its first drafts, before any was compared."""
 
 
-@dataclass(frozen=True)
-class ShadowDraft:
-    """A draft that is not sent. line: its likeliest chain. ranks: rank of each tree node by likelihood, 0 first."""
+def compared_at(proposal: Proposal) -> int:
+    """The answer length at which a whole draft can be compared."""
+    draft = proposal.draft
+    return draft.base + max(len(proposal.guess), *(depth + 1 for depth in draft.depths()), 1)
 
-    draft: Draft
-    line: tuple[int, ...]
-    ranks: tuple[int, ...] = ()
 
-    @property
-    def needs(self) -> int:
-        """Answer length at which the whole draft can be compared."""
-        return self.draft.base + max(len(self.line), *(depth + 1 for depth in self.draft.depths()), 1)
-
-    def is_decided(self, answer: Sequence[int]) -> bool:
-        """Whether more of the answer would add no information: it is long enough, or deviates from the draft."""
-        if len(answer) >= self.needs:
-            return True
-        said = answer[self.draft.base :]
-        return (
-            bool(said)
-            and said[: len(self.line)] != list(self.line[: len(said)])
-            and len(self.draft.tree.along(said)) < len(said)
-        )
+def is_decided(proposal: Proposal, answer: Sequence[int]) -> bool:
+    """Whether more of the answer would add no information: it is long enough, or deviates from the draft."""
+    if len(answer) >= compared_at(proposal):
+        return True
+    said, line = answer[proposal.draft.base :], proposal.guess
+    return (
+        bool(said)
+        and said[: len(line)] != list(line[: len(said)])
+        and len(proposal.draft.tree.along(said)) < len(said)
+    )
 
 
 class ShadowDrafts:
@@ -70,7 +63,7 @@ class ShadowDrafts:
         self._drafter = drafter
         self._measured = measured
         self._budget = budget
-        self._waiting: list[ShadowDraft] = []
+        self._waiting: list[Proposal] = []
         self._base: int | None = None
         self._depth = _SHADOW_DEPTH
 
@@ -105,7 +98,7 @@ class ShadowDrafts:
             return True
         proposal: Proposal = self._drafter.take(before, depth, depth)
         if proposal.guess:
-            self._waiting.append(ShadowDraft(proposal.draft, proposal.guess, proposal.ranks))
+            self._waiting.append(proposal)
             if measured.chain.drafts < ENOUGH_DRAFTS:
                 expect(measured, proposal)
         self._base = None
@@ -113,14 +106,16 @@ class ShadowDrafts:
 
     def judge(self, answer: Sequence[int], over: bool) -> None:
         """Compare the drafts with the verified answer. over: the answer is complete."""
-        ready = [one for one in self._waiting if over or one.is_decided(answer)]
-        self._waiting = [one for one in self._waiting if one not in ready]
-        for one in ready:
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not over and not is_decided(one, answer):
+                self._waiting.append(one)
+                continue
             said = list(answer[one.draft.base :])
             if said:
                 depth = max(one.draft.depths(), default=-1) + 1
                 path = _path(one.draft, said)
-                self._measured.chain.compare(one.line, said)
+                self._measured.chain.compare(one.guess, said)
                 self._measured.tree.add(min(len(said), depth), len(path))
                 self._measured.nodes.add(one.ranks, one.draft.depths(), path)
 

@@ -262,15 +262,13 @@ class Rounds:
         if self._method.leave == "plan" and isinstance(self._drafter, ChainDrafter):  # with the parts sent before
             size = max(size, session.sent_of(len(expected), self._drafter.predicted(expected)))
         proposal = self._drafter.take(expected, size, room)
+        proposal = replace(proposal, promise=proposal.promise or self._promise)
+        self._promise = 0.0
         preparation = DraftPreparation(
             self._spent_s * 1e3,
-            proposal.promise or self._promise,
-            ranks=proposal.ranks,
-            chances=proposal.chances if proposal.draft.is_chain else (),
             trigger=self._policy.trigger,
             looked_up=isinstance(self._drafter, LookupDrafter),
         )
-        self._promise = 0.0
         if self._ready is not None and self._verdict_s is not None:
             ready = min(self._ready, len(proposal.guess))
             sync_ms = (self._clock() - self._verdict_s) * 1e3

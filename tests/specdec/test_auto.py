@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from specdec.drafting import Draft
+from specdec.drafting import Draft, Proposal
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.lookup.suffixes import SuffixMemory
-from specdec.edge.auto import ShadowDraft, ShadowLookups
+from specdec.edge.auto import ShadowLookups, compared_at
 from specdec.edge.controller import MODES, Choice, Controller, Plan
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.flight import DraftInFlight, DraftPreparation
@@ -347,7 +347,7 @@ class TestChoices:
         for looked_up in (True, False):
             figures = Measured()
             preparation = DraftPreparation(0.0, looked_up=looked_up)
-            DraftInFlight(1, Draft(0, (5, 6)), (5, 6), ((0.0, 9),), preparation).compare([5, 7], 1, figures)
+            DraftInFlight(1, Proposal(Draft(0, (5, 6)), (5, 6)), ((0.0, 9),), preparation).compare([5, 7], 1, figures)
             assert figures.chain.drafts == (0 if looked_up else 1)
 
     def test_few_drafts_decide_nothing(self):
@@ -386,7 +386,7 @@ def test_lookups_are_compared_as_their_rounds_would_be(at_once: int):
 
 
 def test_a_shadow_waits_for_the_tokens_it_is_compared_with():
-    assert ShadowDraft(Draft(4, (1, 2), (-1, 0)), (1, 2, 3)).needs == 7
+    assert compared_at(Proposal(Draft(4, (1, 2), (-1, 0)), (1, 2, 3))) == 7
 
 
 def test_a_line_counts_up_to_where_it_leaves_the_answer():
@@ -416,7 +416,7 @@ def test_hints_of_other_rounds_and_sessions_are_not_taken(monkeypatch: pytest.Mo
 def test_a_draft_that_waited_for_its_prompt_says_nothing_of_the_waiting_of_others(left_s: float):
     figures, record = Measured(), AnswerRecorder(lambda: 0.0)
     record.opened(Opened(1, None, 64, 1_600_000, 0), 0.0, 2.0)
-    draft = DraftInFlight(1, Draft(0, (1, 2)), (1, 2), ((left_s, 20),), DraftPreparation(0.0))
+    draft = DraftInFlight(1, Proposal(Draft(0, (1, 2)), (1, 2)), ((left_s, 20),), DraftPreparation(0.0))
     verdict = VerdictDown(1, 1, 2, 3, 400_000, 1_200_000)
     RoundAccounting(record, figures).verdict(RoundEnd(verdict, 17, left_s + 1.7, draft, (), 2, (1, 2, 3), 3))
     assert figures.rtt_s is not None and round(figures.rtt_s, 3) == 0.1
