@@ -78,31 +78,26 @@ class ShadowDrafts:
             self._base = len(answer)
             self._depth = self._how_deep()
 
-    def step(self, answer: Sequence[int]) -> Callable[[], bool]:
-        """A function that runs the next forward pass of the shadow draft; it returns False once the draft is complete.
-        """
+    def step(self, answer: Sequence[int]) -> bool:
+        """One forward pass of the shadow draft; False if the draft is complete."""
         self.begin(answer)
-        before = list(answer[: self._base])
-        return lambda: self._grow(before)
-
-    def _how_deep(self) -> int:
-        alone_s, draft_s = self._measured.alone_s, self._measured.draft_s
-        if not alone_s or not draft_s:
-            return _SHADOW_DEPTH
-        return max(2, min(_SHADOW_DEPTH, round(_SHADOW_TOKENS * alone_s / draft_s)))
-
-    def _grow(self, before: list[int]) -> bool:
-        depth, measured = self._depth, self._measured
+        before, depth, measured = list(answer[: self._base]), self._depth, self._measured
         self._drafter.shape, self._drafter.pays = TreeSize(TREE_BUDGET, depth), None
         if self._drafter.step(before, depth):
             return True
-        proposal: Proposal = self._drafter.take(before, depth, depth)
+        proposal = self._drafter.take(before, depth, depth)
         if proposal.guess:
             self._waiting.append(proposal)
             if measured.chain.drafts < ENOUGH_DRAFTS:
                 expect(measured, proposal)
         self._base = None
         return False
+
+    def _how_deep(self) -> int:
+        alone_s, draft_s = self._measured.alone_s, self._measured.draft_s
+        if not alone_s or not draft_s:
+            return _SHADOW_DEPTH
+        return max(2, min(_SHADOW_DEPTH, round(_SHADOW_TOKENS * alone_s / draft_s)))
 
     def judge(self, answer: Sequence[int], over: bool) -> None:
         """Compare the drafts with the verified answer. over: the answer is complete."""
@@ -292,15 +287,12 @@ class AutoRounds:
     def _draft_in_shadow(self) -> None:
         """One forward pass of a shadow draft, or the prefill."""
         if self._prefill is not None:
-            if (
-                self._shadows.wanted
-            ):  # after a prefill the draft is always made; otherwise the prefill would be wasted
+            if self._shadows.wanted:  # after a prefill the draft is always made, or the prefill would be wasted
                 self._shadows.begin(self._session.answer)
             self._make_ready()
             return
-        work = self._shadows.step(self._session.answer)
         started = self._clock()
-        if not work():
+        if not self._shadows.step(self._session.answer):
             self._shadow_is_made()
             return
         ended = self._clock()
