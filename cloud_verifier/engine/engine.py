@@ -19,8 +19,9 @@ from torch import Tensor
 from cloud_verifier.engine.hints import HintShare
 from cloud_verifier.engine.interface import Capabilities, EngineEnvironment, MakeEngine, SessionEngine
 from cloud_verifier.engine.memory import KvBudget
+from cloud_verifier.engine.pictures import Continuation, Request
 from cloud_verifier.engine.policy import Policy
-from cloud_verifier.engine.prompts import Continuation, PreparedTask, Prompts, Request
+from cloud_verifier.engine.prompts import PreparedTask, Prompts
 from cloud_verifier.engine.scheduler import Scheduler, WaitingSession
 from cloud_verifier.engine.tasks import OpenTask, SessionKey
 from cloud_verifier.engine.work import EngineContext, Models, SessionWork
@@ -197,7 +198,7 @@ class Engine(SessionEngine[SessionWork]):
                 if isinstance(need, AwaitedWorker):
                     self._await(Continuation(work, plan), need)
                     return False
-                result = self.prompts.prepare(Request(work, plan, need), account)
+                result = self.prompts.prepare(Request(work, plan, need, account))
                 if result is None:
                     return False
         except StopIteration:

@@ -276,7 +276,7 @@ def test_pictures_are_named_once_and_not_in_the_engines_thread(
         named.append(threading.current_thread().name)
         return data[-8:]
 
-    monkeypatch.setattr("cloud_verifier.engine.prompts.name_of", name_of)
+    monkeypatch.setattr("cloud_verifier.engine.pictures.name_of", name_of)
     cloud = sharing(vision_pair.target)
     begin(cloud, 1, chat_prompt(vision_pair.target, "look", images=[picture(1)]))
     work_until(cloud, lambda: any(isinstance(message, Opened) for _, message in cloud.said))
