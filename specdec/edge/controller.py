@@ -272,7 +272,7 @@ class Controller:
         """
         measured = self.measured
         alone_s, in_peace_s = measured.alone_s, measured.alone_in_peace_s
-        told_s = measured.told_rows_s(1)
+        told_s = measured.cloud_forwards.told_s(1)
         if alone_s is not None and told_s is not None and measured.tokens_alone < _PROVEN:
             return min(alone_s, told_s + measured.queue_alone_s)
         if alone_s is None or in_peace_s is None or not measured.may_feel_drafts_unseen:
@@ -502,7 +502,8 @@ class Controller:
         others = sorted((plan for plan in plans.values() if plan.mode != best.mode), key=_token_s)
         parts = [f"{best.label}: {_token_s(best) * 1e3:.3g} ms a token"]
         parts += [f"{plan.label}: {_token_s(plan) * 1e3:.3g}" for plan in others]
-        figures = {"RTT": measured.rtt_s, "draft": measured.draft_s, "verify": measured.verify_rows_s(1)}
+        verify_s = measured.cloud_forwards.measured_s(1)
+        figures = {"RTT": measured.rtt_s, "draft": measured.draft_s, "verify": verify_s}
         parts.append(
             ", ".join(f"{name} {value * 1e3:.3g} ms" for name, value in figures.items() if value is not None)
         )

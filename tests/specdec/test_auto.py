@@ -199,7 +199,7 @@ class TestChoices:
 
     def test_a_cloud_that_tells_what_its_drafts_take_may_draft_from_the_first_token_on(self):
         figures = Measured()
-        figures.told_of_drafts([(1, 60_000)])
+        figures.draft_forwards.told([(1, 60_000)])
         figures.told([(1, 100_000), (8, 110_000)], 5_000)
         controller = Controller(figures, 4)
         assert controller.opening(64).plan.mode == "alone", "it has no draft model"
@@ -289,12 +289,13 @@ class TestChoices:
     def test_what_the_verifier_tells_of_rows_counts_until_they_were_tried(self):
         measured = Measured()
         measured.told([(1, 100_000), (4, 110_000), (8, 150_000), (32, 500_000)])
-        assert measured.verify_rows_s(1) is None, "without any of its own it is not a figure of this link"
+        assert measured.cloud_forwards.measured_s(1) is None, "without any of its own it is not a figure of this link"
         measured.streamed(1, 0.2, drafted=0)  # twice as slow as an idle verifier was
-        assert [measured.verify_rows_s(rows) for rows in (1, 6, 33)] == pytest.approx([0.2, 0.26, 1.0], rel=0.01)
+        found = [measured.cloud_forwards.measured_s(rows) for rows in (1, 6, 33)]
+        assert found == pytest.approx([0.2, 0.26, 1.0], rel=0.01)
         measured.exchanged(5, 0.25, 0.0)
-        assert measured.verify_rows_s(5) == pytest.approx(0.25, rel=0.02)
-        assert round(measured.verify_rows_s(32), 2) == 1.04, "by the nearest that was tried"
+        assert measured.cloud_forwards.measured_s(5) == pytest.approx(0.25, rel=0.02)
+        assert round(measured.cloud_forwards.measured_s(32), 2) == 1.04, "by the nearest that was tried"
 
     def test_a_tree_that_costs_too_many_rows_is_not_even_tried(self):
         figures = knowing(0.07, 0.6, 0.2, 0.5, 0.7)
@@ -393,7 +394,7 @@ def test_a_line_counts_up_to_where_it_leaves_the_answer():
     figures = Measured()
     for _ in range(100):
         figures.chain.compare((1, 2, 3), [1, 5])
-    assert figures.acceptance(0) > 0.95 and figures.acceptance(1) < 0.05
+    assert figures.chain.chance(0) > 0.95 and figures.chain.chance(1) < 0.05
 
 
 @pytest.mark.slow

@@ -512,14 +512,6 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
     return None
 
 
-def make_reference(runner: DecoderRunner, scale: float | None) -> StaticForward:
-    """The static path in plain torch, run eagerly; slow, for tests on any device."""
-    operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale)
-    static = StaticForward(runner, operations, EagerRuns(), operations)
-    static.fused_rows = MOST_FUSED
-    return static
-
-
 def _has_triton() -> bool:
     from torch.utils._triton import has_triton
 
