@@ -122,21 +122,6 @@ class Choice:
     why: str
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """A candidate tree."""
-
-    size: int
-    budget: int
-    grown: int
-    round_s: float
-    tau: float
-
-    @property
-    def token_s(self) -> float:
-        return self.round_s / self.tau
-
-
 FIRST = Choice(
     Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it"
 )
@@ -425,26 +410,27 @@ class Controller:
         measured, known = self.measured, self.measured.nodes.drafts >= ENOUGH_DRAFTS
         budgets = BUDGETS if known else (TREE_BUDGET,)
         ready = measured.tree_ready.value
-        best: _Tree | None = None
+        best: Plan | None = None
         for size in range(2, MAX_TREE + 1):
             prepares = self.prepares(size)
             exchanges = {budget: self._present.exchange_s(budget + 1, prepares) for budget in budgets}
-            whole: _Tree | None = None
-            cheapest: _Tree | None = None
+            whole: Plan | None = None
+            cheapest: Plan | None = None
             for budget, exchange_s in exchanges.items():
                 if budget < size:
                     continue
                 tau = measured.nodes.expected(size, budget) if known else measured.tree.expected(size)
                 drafting_s, grown = self._level_s(budget, size)
                 late = self._late(size, drafting_s, budget + 1, ready) if prepares else size
-                tree = _Tree(size, budget, grown, late * drafting_s + exchange_s, tau)
+                round_s = late * drafting_s + exchange_s
+                tree = Plan("tree", size, round_s / tau, budget, grown, round_s, tau)
                 whole = whole or tree
-                if cheapest is None or tree.token_s < cheapest.token_s:
+                if cheapest is None or _token_s(tree) < _token_s(cheapest):
                     cheapest = tree
             if whole is None or cheapest is None:
                 continue
-            chosen = cheapest if cheapest.token_s < (1.0 - NOISE) * whole.token_s else whole
-            if best is None or chosen.token_s < best.token_s:
+            chosen = cheapest if _token_s(cheapest) < (1.0 - NOISE) * _token_s(whole) else whole
+            if best is None or _token_s(chosen) < _token_s(best):
                 best = chosen
         assert best is not None
         cloud_s = self._present.cloud_s(best.budget + 1, self.prepares(best.size))
