@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from cloud_verifier.engine.tasks import SessionKey
 from cloud_verifier.limits import Limits, TokenBucket
+from cloud_verifier.net.parts import DraftParts
 from cloud_verifier.observing.counts import ClientUse, SessionUse
 from cloud_verifier.security.records import DEFAULT_CLASS, ClientKey
 from specdec.link.wire import TOKEN_BYTES
@@ -172,17 +173,19 @@ WORKING_S = 5.0
 
 @dataclass
 class SessionEntry:
-    """owner: who it counts against. received, answered: highest round received and answered. streamed: length of the
-    answer when tokens were last sent. worked_s: time of the engine's last reply. use: statistics; None: not counted.
+    """owner: who it counts against. use: its statistics. last_heard: when its client was heard. received, answered:
+    highest round received and answered. streamed: length of the answer when tokens were last sent. worked_s: time of
+    the engine's last reply. parts: the draft that is arriving in parts.
     """
 
+    owner: bytes
+    use: SessionUse
     last_heard: float
-    owner: bytes = b""
     received: int = 0
     answered: int = 0
     streamed: int = 0
     worked_s: float = float("-inf")
-    use: SessionUse | None = None
+    parts: DraftParts = field(default_factory=DraftParts)
 
 
 class SessionTable:
@@ -198,17 +201,14 @@ class SessionTable:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, key: SessionKey, now: float, owner: bytes = b"", use: SessionUse | None = None) -> bool:
-        """Open a session, or reopen it; False if the table is full. owner: who it counts against; default: the
-        client.
-        """
+    def add(self, key: SessionKey, owner: bytes, use: SessionUse) -> bool:
+        """Open a session, or reopen it; False if the table is full. owner: who it counts against."""
         self.remove(key)
         if self.is_full:
             return False
-        entry = SessionEntry(now, owner or key[0], use=use)
-        self._entries[key] = entry
+        self._entries[key] = SessionEntry(owner, use, use.began_s)
         self._of_client.setdefault(key[0], set()).add(key)
-        self._owned[entry.owner] += 1
+        self._owned[owner] += 1
         return True
 
     def owned_by(self, owner: bytes) -> int:
@@ -240,6 +240,10 @@ class SessionTable:
 
     def __iter__(self) -> Iterator[SessionKey]:
         return iter(self._entries)
+
+    def late_with_parts(self, now: float) -> list[SessionKey]:
+        """Sessions whose draft's next part is overdue."""
+        return [key for key, one in self._entries.items() if one.parts.held and one.parts.is_late(now)]
 
     def of_client(self, identity: bytes) -> list[SessionKey]:
         """All sessions of one client."""
