@@ -98,7 +98,7 @@ class FoldedAttention:
         self._scale = scale
 
     def sight(self, segment: Segment, window: int) -> FoldedSight:
-        """The mask of a segment for layers with a window (0: none)."""
+        """The mask of a segment for layers with a window (0: none); made once per pass for all these layers."""
         first, shared = reach(segment, window)
         if segment.tree is None and segment.rows == 1:
             return FoldedSight(first, None)
@@ -107,7 +107,8 @@ class FoldedAttention:
         return FoldedSight(first, self._mask(sees(segment, window, first, self._device)))
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: FoldedSight) -> Tensor:
-        """query [rows, heads, dim], keys and values [kv_heads, slots, dim] -> [rows, heads * dim]."""
+        """query [rows, heads, dim], keys and values [kv_heads, slots, dim] (the rows' own last) -> [rows, heads * dim].
+        """
         if sight.causal:
             return attend_whole(query, keys, values, self._scale, causal=True)
         if sight.first:
