@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from statistics import median_high
 
 import numpy
 
@@ -19,18 +20,12 @@ _OUTLIER = 4.0
 """Values above this many times the median are clipped to it."""
 
 
-def _median(values: Iterable[float]) -> float:
-    """The median; of two middle values, the upper one."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]
+class _OfLatest:
+    """One figure of the last values, computed lazily."""
 
-
-class RunningMedian:
-    """The median of the last values, computed lazily."""
-
-    def __init__(self, window: int = 32) -> None:
+    def __init__(self, window: int) -> None:
         self._values: deque[float] = deque(maxlen=window)
-        self._median: float | None = None
+        self._found: float | None = None
 
     def __len__(self) -> int:
         return len(self._values)
@@ -38,14 +33,27 @@ class RunningMedian:
     def add(self, value: float) -> None:
         """One more value."""
         self._values.append(value)
-        self._median = None
+        self._found = None
 
     @property
     def value(self) -> float | None:
-        """The median (of two middle values, the upper one); None without values."""
-        if self._median is None and self._values:
-            self._median = _median(self._values)
-        return self._median
+        """The figure; None without values."""
+        if self._found is None and self._values:
+            self._found = self._compute()
+        return self._found
+
+    def _compute(self) -> float:
+        raise NotImplementedError
+
+
+class RunningMedian(_OfLatest):
+    """The median of the last values; of two middle values, the upper one."""
+
+    def __init__(self, window: int = 32) -> None:
+        super().__init__(window)
+
+    def _compute(self) -> float:
+        return median_high(self._values)
 
 
 class QuietMedian:
@@ -63,34 +71,21 @@ class QuietMedian:
     def value(self, cost: float) -> float | None:
         """The median; None without values. cost: slowdown per second of the other side's work, as estimated now."""
         if self._values and (self._found[1] is None or self._found[0] != cost):
-            self._found = (cost, _median(seconds * (1.0 - cost * share) for seconds, share in self._values))
+            self._found = (cost, median_high(seconds * (1.0 - cost * share) for seconds, share in self._values))
         return self._found[1]
 
 
-class CalmMean:
+class CalmMean(_OfLatest):
     """The mean of the last values, with outliers clipped to a multiple of the median. For waiting times, which vary too
     much for a median to be informative.
     """
 
     def __init__(self, window: int = 12) -> None:
-        self._values: deque[float] = deque(maxlen=window)
-        self._mean: float | None = None
+        super().__init__(window)
 
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def add(self, value: float) -> None:
-        """One more value."""
-        self._values.append(value)
-        self._mean = None
-
-    @property
-    def value(self) -> float | None:
-        """The mean; None without values."""
-        if self._mean is None and self._values:
-            most = _OUTLIER * _median(self._values)
-            self._mean = sum(min(value, most) for value in self._values) / len(self._values)
-        return self._mean
+    def _compute(self) -> float:
+        most = _OUTLIER * median_high(self._values)
+        return sum(min(value, most) for value in self._values) / len(self._values)
 
 
 class RunningMean:
