@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from specdec.draft import TreeSize
-from specdec.drafting import ChainDrafter, Draft, OutcomeDrafter, Proposal
+from specdec.drafting import ChainDrafter, OutcomeDrafter, Proposal
 from specdec.drafting.length import LengthPolicy
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.edge.controller import ENOUGH_DRAFTS, MAX_CHAIN, TREE_BUDGET, Choice, Controller, Mode, Plan
@@ -21,7 +21,6 @@ from specdec.edge.session import EdgeSession
 from specdec.estimates.measured import Measured
 from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.methods import METHODS, STREAM_IN_FLIGHT, Method
-from specdec.verifying import judge
 
 _SHADOW_DEPTH = 5
 _SHADOW_TOKENS = 1.5
@@ -109,7 +108,7 @@ class ShadowDrafts:
             said = list(answer[one.draft.base :])
             if said:
                 depth = max(one.draft.depths(), default=-1) + 1
-                path = _path(one.draft, said)
+                path = one.draft.tree.along(said)
                 self._measured.chain.compare(one.guess, said)
                 self._measured.tree.add(min(len(said), depth), len(path))
                 self._measured.nodes.add(one.ranks, one.draft.depths(), path)
@@ -130,13 +129,6 @@ def expect(measured: Measured, proposal: Proposal) -> None:
     measured.chain.expect([chances[node] for node in draft.tree.along(proposal.guess)])
     measured.tree.expect(levels)
     measured.nodes.expect(proposal.ranks, depths, chances)
-
-
-def _path(draft: Draft, said: Sequence[int]) -> Sequence[int]:
-    """The nodes of a tree that match the target's tokens, one per level."""
-    depths = [0, *(depth + 1 for depth in draft.depths())]
-    picks = [said[depth] if depth < len(said) else -1 for depth in depths]
-    return judge(draft, picks, frozenset()).path
 
 
 class ShadowLookups:
