@@ -65,20 +65,13 @@ class Client:
 class Clients:
     """Clients by identity and by token, ordered by when they were last heard."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        timeout_s: float,
-        clock: Callable[[], float],
-        new_token: Callable[[], bytes] = lambda: secrets.token_bytes(TOKEN_BYTES),
-    ) -> None:
+    def __init__(self, limits: Limits, timeout_s: float, clock: Callable[[], float]) -> None:
         """limits: of clients without their own. timeout_s: silent clients without sessions are forgotten after
         this.
         """
         self._limits = limits
         self._timeout_s = timeout_s
         self._clock = clock
-        self._new_token = new_token
         self._clients: dict[bytes, Client] = {}
         self._identities: dict[bytes, bytes] = {}
         self._shared: dict[str, tuple[Limits, TokenBucket]] = {}
@@ -94,7 +87,8 @@ class Clients:
         client = self._clients.pop(identity, None)
         if client is None:
             bucket = TokenBucket(self._limits.messages_per_s, self._limits.burst, self._clock)
-            client = Client(identity, self._new_token(), self._limits, bucket, now, self._anonymous)
+            token = secrets.token_bytes(TOKEN_BYTES)
+            client = Client(identity, token, self._limits, bucket, now, self._anonymous)
             self._identities[client.token] = identity
         client.heard = now
         self._clients[identity] = client

@@ -17,7 +17,6 @@ from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
 from specdec.models import LoadedModel
 from specdec.models.plans import Plan, planned
-from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
 from specdec.sampling.recoveries import Recovery
@@ -66,9 +65,7 @@ class SampledVerifier(Verifier):
         return self._draw(self._probabilities(row[None])[0], Purpose.BONUS, position)
 
     @planned
-    def verify_sampled(
-        self, draft: Draft, q: Tensor, fix: int | None, observer: LayerObserver | None = None
-    ) -> Plan[SampledVerdict]:
+    def verify_sampled(self, draft: Draft, q: Tensor, fix: int | None) -> Plan[SampledVerdict]:
         """Judge a chain. q: float32 [k], probabilities of its ids, or [k, vocab], full rows.
 
         fix: the token that the edge recovered after the previous rejection. Raises ProtocolError for arguments that do
@@ -89,7 +86,7 @@ class SampledVerifier(Verifier):
         if self._recovery is Recovery.CLOUD:
             q = q.to(self._model.device)  # before the pass, because a copy after it would wait for it
         yield from self._plan_return()
-        rows = yield from self._cursor.rows.plan(prefix, ids, observer)
+        rows = yield from self._cursor.rows.plan(prefix, ids)
         p = self._probabilities(rows)
         for index, token in enumerate(known):  # verified tokens that the edge did not know yet
             if index >= len(ids) or ids[index] != token:
