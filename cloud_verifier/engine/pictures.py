@@ -269,7 +269,9 @@ class PicturePreparer:
         """Run one vision pass for prompts whose pictures are decoded: of one model, up to TOKENS_AT_ONCE tokens."""
         taken: list[Request] = []
         with self._lock:
-            self._ready.sort(key=lambda request: request.work.rank)  # stable: within a rank, first ready first
+            self._ready.sort(
+                key=lambda request: request.work.rank
+            )  # stable: within a rank, first ready first
             room = TOKENS_AT_ONCE
             for request in list(self._ready):
                 if not self._wanted(request):
@@ -297,9 +299,7 @@ class PicturePreparer:
                 self._leave(request)
                 self._done(request, error)
 
-    def _prepare(
-        self, requests: Sequence[Request]
-    ) -> Iterator[tuple[Request, Prepared | Exception | None]]:
+    def _prepare(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Prepared | Exception | None]]:
         """The result of each request, as soon as it is known; None: one of its pictures must be decoded again."""
         began = time.perf_counter()
         seen: dict[Name, SeenPicture] = {}

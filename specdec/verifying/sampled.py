@@ -236,6 +236,8 @@ def decide(
     if not with_row:
         kept, token = found.tolist()
         return Decided(kept, token, None)
-    read = torch.cat([found.view(torch.float32), row]).cpu()  # integers as raw bits, so that one copy suffices
+    read = torch.cat(
+        [found.view(torch.float32), row]
+    ).cpu()  # integers as raw bits, so that one copy suffices
     kept, token = read[:2].view(torch.int32).tolist()
     return Decided(kept, token, read[2:])

@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
 EPS = 1e-12  # of norms, practically 0
 
 
