@@ -98,7 +98,7 @@ class SessionQueue:
         drafts = [task.message] if isinstance(task.message, DraftUp | SampledUp) else []
         while drafts and self._waiting:
             following = self._waiting[0].message
-            if not continues(drafts[-1], following):
+            if not follows(following, drafts[-1]):
                 break
             if sum(len(one.ids) for one in drafts) + len(following.ids) > LONGEST_JOINED:
                 break
@@ -148,7 +148,7 @@ def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task
     return kept[::-1], dropped[::-1]
 
 
-def continues(before: Draft, after: Up) -> TypeGuard[Draft]:
+def follows(after: Up, before: Draft) -> TypeGuard[Draft]:
     """Whether a message is a draft that directly continues another one, so that both can be joined; no tree does."""
     if isinstance(before, DraftUp) and isinstance(after, DraftUp):
         fits = before.parents is None and after.parents is None

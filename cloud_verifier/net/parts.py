@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cloud_verifier.engine.tasks import Draft, continues, joined
+from cloud_verifier.engine.tasks import Draft, follows, joined
 from specdec.errors import ProtocolError
 from specdec.link.wire import DraftUp, PartUp, SampledUp
 
@@ -66,7 +66,7 @@ class DraftParts:
             raise PartsBroken(f"part {place} of draft {draft.round} came where part {len(held)} was due")
         if isinstance(draft, DraftUp) and draft.parents is not None:
             raise PartsBroken(f"part {place} of draft {draft.round} is a tree: only chains come in parts")
-        if held and not (draft.round == held[0].round and continues(held[-1], draft)):
+        if held and not (draft.round == held[0].round and follows(draft, held[-1])):
             raise PartsBroken(f"part {place} of draft {draft.round} does not continue part {place - 1}")
         tokens = len(draft.ids) + sum(len(one.ids) for one in held)
         size = _bytes(draft) + sum(map(_bytes, held))
