@@ -107,7 +107,7 @@ class FoldedAttention:
         return FoldedSight(first, self._mask(sees(segment, window, first, self._device)))
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: FoldedSight) -> Tensor:
-        """query [rows, heads, dim], keys and values [kv_heads, slots, dim] (the rows' own last) -> [rows, heads * dim]."""
+        """query [rows, heads, dim], keys and values [kv_heads, slots, dim] -> [rows, heads * dim]."""
         if sight.causal:
             return attend_whole(query, keys, values, self._scale, causal=True)
         if sight.first:
