@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 mkdir -p .gpu/site
 platforms="--platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --platform any"
 for n in 17 24 26 27 28 31 34 35 36 38 39; do platforms="$platforms --platform manylinux_2_${n}_x86_64"; done
-names='transformers|tokenizers|huggingface-hub|httpx2|httpcore2|truststore|msgspec|pyzmq|llguidance|gguf|mcap|bitsandbytes|psutil|prometheus-client|simpy'
+names='transformers|tokenizers|huggingface-hub|httpx2|httpcore2|truststore|msgspec|pyzmq|llguidance|qwen-vl-utils|gguf|mcap|bitsandbytes|psutil|prometheus-client|simpy'
 pins=$(grep -E "^($names)==" requirements/constraints.txt | sed 's/ ;.*//' | sort -u -t= -k1,1 -r)
 wheels=$(mktemp -d)
 for pin in $pins; do

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Camera images -> inputs of Qwen2-VL's vision tower, without torchvision.
 
-Resizes as qwen-vl-utils does, then prepares as the library's PIL image processor does. Both sides of a link must get
-equal pixels from equal bytes.
+Resizes with qwen-vl-utils' `process_vision_info` if it is installed and with identical code otherwise, then uses the
+library's PIL image processor. Both sides of a link must get equal pixels from equal bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from PIL import Image
 
 from specdec.errors import first_line
 from specdec.models.direct.pixels import PixelProcessor, like_library
-from specdec.pictures.decoding import open_picture
+from specdec.pictures.decoding import decode_image, open_picture
 from specdec.pictures.sizes import PictureRules, picture_size
 
 if TYPE_CHECKING:
@@ -75,12 +75,16 @@ class SeenPicture:
 class ImagePreparer:
     """The image half of Qwen2-VL's processor, built from a model folder."""
 
-    def __init__(self, processor: Any, most_pixels: int = 0) -> None:
+    def __init__(
+        self, processor: Any, vision_info: Callable[..., Any] | None = None, most_pixels: int = 0
+    ) -> None:
         """most_pixels: larger pictures are scaled down; 0: MOST_PIXELS, or the processor's own bound if that is less.
         """
         self._processor = processor
+        self._vision_info = vision_info
         self.merge: int = processor.merge_size
         self._factor: int = processor.patch_size * processor.merge_size
+        self._patch: int = processor.patch_size
         self._min_pixels: int = processor.size["shortest_edge"]
         own: int = processor.size["longest_edge"]
         self._max_pixels = max(self._factor**2, self._min_pixels, most_pixels or min(own, MOST_PIXELS))
@@ -121,7 +125,7 @@ class ImagePreparer:
             )
         else:
             processor = Qwen2VLImageProcessorPil.from_pretrained(path)
-        return cls(like_library(processor) or processor, most_pixels)
+        return cls(like_library(processor) or processor, find_process_vision_info(), most_pixels)
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
         """Prepare encoded images (JPEG, PNG) for the tower. Raises ModelError for bytes that are not an image."""
@@ -154,7 +158,18 @@ class ImagePreparer:
     def _opened(self, data: bytes) -> Image.Image:
         if (opening := self.open_soon(data)) is not None:
             return opening.result()
-        return open_picture(data, *self._opening(data))
+        if self._vision_info is None or self._resizes_late:
+            return open_picture(data, *self._opening(data))
+        element = {
+            "type": "image",
+            "image": decode_image(data),
+            "min_pixels": self._min_pixels,
+            "max_pixels": self._max_pixels,
+        }
+        messages = [{"role": "user", "content": [element]}]
+        images, _ = self._vision_info(messages, image_patch_size=self._patch)
+        fetched: Image.Image = images[0]
+        return fetched
 
 
 def _agrees(processor: PixelProcessor, device: torch.device) -> bool:
@@ -164,3 +179,13 @@ def _agrees(processor: PixelProcessor, device: torch.device) -> bool:
     image = Image.fromarray(noise)
     (here, grid), (there, _) = processor.pixels(image), processor.pixels(image, resized=False)
     return torch.equal(processor.patches(there.to(device), grid).cpu(), processor.patches(here, grid))
+
+
+def find_process_vision_info() -> Callable[..., Any] | None:
+    """qwen-vl-utils' process_vision_info, or None if it (or torchvision, which it needs) is not installed."""
+    try:
+        from qwen_vl_utils import process_vision_info
+    except ImportError:
+        return None
+    vision_info: Callable[..., Any] = process_vision_info
+    return vision_info

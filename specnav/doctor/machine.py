@@ -190,6 +190,13 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
         "bitsandbytes", "bitsandbytes", "--quantize 8bit|4bit", "pip install bitsandbytes", optional=True
     ),
     lambda: _module(
+        "qwen_vl_utils",
+        "qwen-vl-utils",
+        "nothing (used for images when present)",
+        "pip install qwen-vl-utils",
+        optional=True,
+    ),
+    lambda: _module(
         "torchvision", "torchvision", "nothing (faster image preparation)", "optional; never needed", optional=True
     ),
     check_llama_cpp,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
 import sys
 import types
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,9 +15,9 @@ from PIL import Image
 
 from specdec.models import ModelError, Prompt, chat_prompt, load_draft, load_draft_tokenizer, load_model
 from specdec.models.gguf import binding
-from specdec.models.images import MOST_PIXELS
+from specdec.models.images import MOST_PIXELS, ImagePreparer, find_process_vision_info
 from specdec.models.positions import expand_image_pads, mrope_positions
-from specdec.pictures.decoding import decode_image, open_picture
+from specdec.pictures.decoding import decode_image
 from tests.helpers import tiny_models as tiny
 from tests.helpers.servers import Pair
 
@@ -129,32 +126,28 @@ def test_ids_and_pixels_equal_the_librarys_full_processor(
     assert torch.equal(encoded.grids, features["image_grid_thw"])
 
 
-@pytest.fixture
-def process_vision_info(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Of qwen-vl-utils, which wants torchvision only for videos: an empty stand-in lets it import."""
-    if importlib.util.find_spec("torchvision") is None:
+@pytest.mark.parametrize("size", [(224, 140), (640, 480), (100, 37), (30, 30)])
+def test_same_pixels_with_and_without_qwen_vl_utils(
+    vision_pair: Pair, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vision_info = find_process_vision_info()
+    if vision_info is None:  # it wants torchvision only for videos: an empty stand-in lets it import
         for name in ("torchvision", "torchvision.io", "torchvision.transforms"):
             monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
         sys.modules["torchvision"].io = sys.modules["torchvision.io"]  # type: ignore[attr-defined]
         sys.modules["torchvision"].transforms = sys.modules["torchvision.transforms"]  # type: ignore[attr-defined]
         sys.modules["torchvision"].__version__ = "0"  # type: ignore[attr-defined]
         sys.modules["torchvision.transforms"].InterpolationMode = object  # type: ignore[attr-defined]
-    found: Callable[..., Any] = pytest.importorskip("qwen_vl_utils").process_vision_info
-    return found
-
-
-@pytest.mark.parametrize("size", [(224, 140), (640, 480), (100, 37), (30, 30)])
-def test_a_picture_is_resized_as_by_qwen_vl_utils(
-    vision_pair: Pair, size: tuple[int, int], process_vision_info: Callable[..., Any]
-) -> None:
+        monkeypatch.delitem(sys.modules, "qwen_vl_utils", raising=False)
+        vision_info = find_process_vision_info()
+        if vision_info is None:
+            pytest.skip("qwen-vl-utils is not installed")
     processor = vision_pair.target._preparer._processor  # type: ignore[union-attr]
-    data, (least, most) = tiny.picture(3, *(side // 12 * 12 for side in size)), (56 * 56, 28 * 28 * 1280)
-    element = {"type": "image", "image": decode_image(data), "min_pixels": least, "max_pixels": most}
-    wanted, _ = process_vision_info(
-        [{"role": "user", "content": [element]}], image_patch_size=processor.patch_size
-    )
-    found = open_picture(data, processor.patch_size * processor.merge_size, least, most)
-    assert found.size == wanted[0].size and found.tobytes() == wanted[0].tobytes()
+    data = tiny.picture(3, *(side // 12 * 12 for side in size))
+    with_utils = ImagePreparer(processor, vision_info).prepare([data])
+    without = ImagePreparer(processor, None).prepare([data])
+    assert torch.equal(with_utils.pixel_values, without.pixel_values)
+    assert with_utils.grids == without.grids
 
 
 def test_a_photo_is_scaled_down_to_the_pixels_a_model_is_given(model_root: Path, tmp_path: Path) -> None:
