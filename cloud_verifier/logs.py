@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from typing import TextIO
 
 WARNINGS_A_MINUTE = 5
@@ -19,13 +18,10 @@ WARNINGS_A_MINUTE = 5
 class EventLog:
     """Writes events. Safe to use from several threads."""
 
-    def __init__(
-        self, stream: TextIO, clock: Callable[[], float] = time.time, contents: bool = False
-    ) -> None:
+    def __init__(self, stream: TextIO, contents: bool = False) -> None:
         """contents: also log text that may quote prompts, images or answers."""
         self._contents = contents
         self._stream = stream
-        self._clock = clock
         self._lock = threading.Lock()
         self._recent: dict[str, list[float]] = {}
         self._suppressed: dict[str, int] = {}
@@ -60,7 +56,7 @@ class EventLog:
 
     def warning(self, event: str, **fields: object) -> None:
         """Log a warning, at most WARNINGS_A_MINUTE times a minute for each event; suppressed ones are counted."""
-        now = self._clock()
+        now = time.time()
         with self._lock:
             recent = [t for t in self._recent.get(event, []) if now - t < 60.0]
             allowed = len(recent) < WARNINGS_A_MINUTE
@@ -76,7 +72,7 @@ class EventLog:
             self._write("warning", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        about = {"time": round(self._clock(), 3), "level": level, "event": event}
+        about = {"time": round(time.time(), 3), "level": level, "event": event}
         record = {**about, **self._fields, **fields}
         line = json.dumps(record, default=str)
         with self._lock:

@@ -9,8 +9,8 @@
             check_settings(self)
 
 The fields yield the command options (`add_arguments`, and specnav.cli.from_settings for typer), the command line of a
-child process (`as_arguments`), the tables of the documentation (`settings_table`) and all checks. Another program with
-the same setting refers to it: `max_images: int = same_as(Config, "max_images")`.
+child process (`as_arguments`), the tables of the documentation (tests/docs) and all checks. Another program with the
+same setting refers to it: `max_images: int = same_as(Config, "max_images")`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -288,14 +288,3 @@ def _reader(told: Setting) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from error
 
     return reader
-
-
-def settings_table(kind: type, names: Collection[str] = ()) -> str:
-    """A Markdown table of these settings (all if `names` is empty): flag, default, range and help."""
-    rows = ["| setting | default | range | |\n|---|---|---|---|\n"]
-    for name, told in settings_of(kind).items():
-        if not names or name in names:
-            may_be = told.range or ", ".join(f"`{one}`" for one in told.choices)
-            unit = f" {told.unit}" if told.unit and not told.shown and told.shown_default != "none" else ""
-            rows.append(f"| `{told.spellings[0]}` | {told.shown_default}{unit} | {may_be} | {told.help} |\n")
-    return "".join(rows)

@@ -56,10 +56,9 @@ def main() -> None:
             print(f"{str(dtype)[6:]:9} products {inner} x {outer} {worst:.2g}", flush=True)
             assert worst < bound, f"{worst} is more than {bound}"
         for width, heads in ((80, 2), (1280, 16)):
-            for way in (TritonTower(), TritonTower(own_biases=True), TritonTower(cudnn=True)):
-                worst = tower_difference(width, heads, dtype, way)
-                print(f"{str(dtype)[6:]:9} tower {width} {worst:.2g}", flush=True)
-                assert worst < bound, f"{worst} is more than {bound}"
+            worst = tower_difference(width, heads, dtype)
+            print(f"{str(dtype)[6:]:9} tower {width} {worst:.2g}", flush=True)
+            assert worst < bound, f"{worst} is more than {bound}"
     print("kernels agree with the reference")
 
 
@@ -137,7 +136,7 @@ def product_difference(inner: int, outer: int, dtype: torch.dtype) -> float:
     return worst_of(found)
 
 
-def tower_difference(width: int, heads: int, dtype: torch.dtype, way: TritonTower) -> float:
+def tower_difference(width: int, heads: int, dtype: torch.dtype) -> float:
     """The largest relative difference in what a vision tower computes between its products."""
     torch.manual_seed(1)
     tower = VisionTower(VisionShape(1, width, 64, heads, 4 * width, 3, 14, 2, 2, 10000.0)).requires_grad_(
@@ -146,7 +145,7 @@ def tower_difference(width: int, heads: int, dtype: torch.dtype, way: TritonTowe
     for norm in (module for module in tower.modules() if isinstance(module, nn.LayerNorm)):
         nn.init.normal_(norm.weight)
         nn.init.normal_(norm.bias)
-    return largest_difference(tower.to("cuda", dtype), way)
+    return largest_difference(tower.to("cuda", dtype), TritonTower())
 
 
 if __name__ == "__main__":

@@ -309,40 +309,27 @@ def tower_by_way(model: LoadedModel, prepared: PreparedImages) -> None:
     from specdec.models.direct.modules import TowerOperations
     from specdec.models.static.kernels import TritonTower
 
-    ways = {
-        "plain": TowerOperations(),
-        "kernels": TritonTower(fused_norms=False),
-        "norms": TritonTower(fused_norms=True),
-        "norms_biases": TritonTower(fused_norms=True, own_biases=True),
-        "cudnn": TritonTower(fused_norms=False, cudnn=True),
-        "norms_cudnn": TritonTower(fused_norms=True, cudnn=True),
-        "norms_biases_cudnn": TritonTower(fused_norms=True, own_biases=True, cudnn=True),
-        "default": TritonTower(),
-    }
+    ways = {"plain": TowerOperations(), "kernels": TritonTower()}
     patches, expected = prepared.pixel_values.to(model.device, model.dtype), None
     for name, way in ways.items():
-        try:
-            tower = tower_of(
-                model.network.model.visual, model.network.config.vision_config, way, CudaGraphs(model.device)
-            )
-            assert tower is not None and tower.tower.operations is way, "it gave way to plain torch"
-            sync(model)
-            began = time.perf_counter()
-            tower(patches, prepared.grids)
-            sync(model)
-            note(f"tower_{name}_first_ms", 1e3 * (time.perf_counter() - began))  # cuDNN plans
-            found = [tower(patches, prepared.grids) for _ in range(2)][-1].float()
-            expected = found if expected is None else expected
-            note(f"tower_{name}_difference", float((found - expected).abs().max() / expected.abs().max()))
+        tower = tower_of(
+            model.network.model.visual, model.network.config.vision_config, way, CudaGraphs(model.device)
+        )
+        assert tower is not None and tower.tower.operations is way, "it gave way to plain torch"
+        sync(model)
+        began = time.perf_counter()
+        tower(patches, prepared.grids)
+        sync(model)
+        note(f"tower_{name}_first_ms", 1e3 * (time.perf_counter() - began))
+        found = [tower(patches, prepared.grids) for _ in range(2)][-1].float()
+        expected = found if expected is None else expected
+        note(f"tower_{name}_difference", float((found - expected).abs().max() / expected.abs().max()))
 
-            def replays(number: int, tower: RecordedTower = tower) -> None:
-                for _ in range(8):
-                    tower(patches, prepared.grids)
+        def replays(number: int, tower: RecordedTower = tower) -> None:
+            for _ in range(8):
+                tower(patches, prepared.grids)
 
-            note(f"tower_{name}_ms", timed(model, replays, 8) / 8)
-            note(f"tower_{name}_has_cudnn", getattr(way, "_cudnn", False))
-        except Exception as error:  # cuDNN may have no such attention
-            note(f"tower_{name}_failed", repr(error)[:200])
+        note(f"tower_{name}_ms", timed(model, replays, 8) / 8)
 
 
 def tower_by_kernel(model: LoadedModel, prepared: PreparedImages) -> None:

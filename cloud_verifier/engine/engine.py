@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine owns every answer in progress and runs their plans in one thread, many of them in one forward pass.
 
-It takes tasks from a queue and hands replies to an outbox, and takes in new tasks between two forward passes. The
-scheduler chooses which of the ready sessions' rows share a forward pass. A failure of one session ends only that
-session. The engine uses no sockets; time comes from the clock it is given.
+The scheduler chooses which of the ready sessions' rows share a forward pass. Time comes from the clock it is given.
 """
 
 from __future__ import annotations
 
 import math
-import queue
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -20,27 +17,17 @@ import torch
 from torch import Tensor
 
 from cloud_verifier.engine.hints import HintShare
-from cloud_verifier.engine.interface import Capabilities, EngineEnvironment, MakeEngine, failure_of
+from cloud_verifier.engine.interface import Capabilities, EngineEnvironment, MakeEngine, SessionEngine
 from cloud_verifier.engine.memory import KvBudget
+from cloud_verifier.engine.pictures import Continuation, Request
 from cloud_verifier.engine.policy import Policy
-from cloud_verifier.engine.prompts import Continuation, PreparedTask, Prompts, Request
+from cloud_verifier.engine.prompts import PreparedTask, Prompts
 from cloud_verifier.engine.scheduler import Scheduler, WaitingSession
-from cloud_verifier.engine.tasks import (
-    CloseTask,
-    OpenTask,
-    PauseTask,
-    SessionKey,
-    SessionTask,
-    StopTask,
-    Task,
-    arrivals,
-)
+from cloud_verifier.engine.tasks import OpenTask, SessionKey
 from cloud_verifier.engine.work import EngineContext, Models, SessionWork
-from cloud_verifier.observing.counts import BEAT_S, EngineLoad
 from specdec.errors import ModelError, NoRoom
-from specdec.isolation.accounts import Accounts, charged
+from specdec.isolation.accounts import charged
 from specdec.isolation.workers import Ticket
-from specdec.link.wire import ERROR_INTERNAL, Down, ErrorDown
 from specdec.models.loaded import record_forwards
 from specdec.models.plans import AwaitedWorker, Extension, Plan, Prepared, Staged, forward_together, stage
 from specdec.row_ms import RowMs
@@ -53,8 +40,8 @@ OPENING_S = 0.002
 _LATER = NoRoom("a session's rows wait until other sessions have released the memory of their forward pass")
 
 
-class Engine:
-    """Runs forward passes: `run()` in its own thread until stop(), or `work_off()` in a thread with other duties."""
+class Engine(SessionEngine[SessionWork]):
+    """Runs the forward passes itself."""
 
     def __init__(
         self,
@@ -73,37 +60,23 @@ class Engine:
         self.can = Capabilities(
             exits, models.draft_model is not None or models.looks_up, split=models.target.runner.sees_layers
         )
-        self._outbox = environment.outbox
-        self._log = environment.log
-        self._clock = clock
-        self._wake = environment.wake
-        self.load = EngineLoad(clock())
-        self._row_ms: RowMs | None = None
-        self._context = EngineContext(models, environment, self._reply, clock, self.load, self._admit, self._price_s)
-        self._on_out = environment.on_out
-        self._paused: set[bytes] = set()
         self._beside = None if hint_maker is None else hint_maker.beside
-        self._hint_share = None if hint_maker is None else HintShare(clock, self.load.hints)
         self._models = [one for one in (models.target, models.draft_model) if one is not None]
         self.prompts = Prompts(
             shared_bytes, self._arrive, lambda one: self._plans.get(one.work.key) is one.plan
         )
+        self.prompts.pictures.beats = environment.beats
         a_token = sum(each.runner.kv_bytes_a_token for each in self._models)
-        self.budget = KvBudget(kv_bytes, a_token, self.prompts.store.leave)
-        self._starved: list[SessionWork] = []
-        self._awaited: dict[SessionKey, Future[Any]] = {}
-        self.accounts = Accounts()
+        super().__init__(environment, KvBudget(kv_bytes, a_token, self.prompts.store.leave), clock)
+        self._context = EngineContext(models, environment, clock, self.load, self._admit, self._price_s)
+        self._hint_share = None if hint_maker is None else HintShare(clock, self.load.hints)
+        self._row_ms: RowMs | None = None
         self.scheduler = scheduler or Scheduler()
-        self._arriving: queue.SimpleQueue[Task | PreparedTask] = queue.SimpleQueue()
-        self._works: dict[SessionKey, SessionWork] = {}
+        self._awaited: dict[SessionKey, Future[Any]] = {}
         self._plans: dict[SessionKey, Plan[None]] = {}
         self._waiting: dict[SessionKey, WaitingSession] = {}
-        self._opened = 0
-        self._forward_ended: float | None = None
         self._unbegun: dict[SessionKey, SessionWork] = {}
-        self._stopping = False
-        self._beats = environment.beats
-        self.prompts.pictures.beats = self._beats
+        self._forward_ended: float | None = None
 
     def tell_prices(self, row_us: Sequence[tuple[int, int]]) -> None:
         """Set how long forward passes take, as (rows, microseconds) pairs."""
@@ -112,63 +85,31 @@ class Engine:
     def _price_s(self, rows: int) -> float | None:
         return None if self._row_ms is None else self._row_ms.for_rows(rows) / 1e3
 
-    def submit(self, task: Task) -> None:
-        """Hand over a task, from any thread."""
-        self._arriving.put(task)
-
     def stop(self) -> None:
         """Stop after the current forward pass; from any thread."""
-        self._stopping = True
-        self._arriving.put(StopTask())
+        super().stop()
         self.prompts.close()
 
+    @torch.inference_mode()
     def run(self) -> None:
         """Work until stop()."""
-        with torch.inference_mode():
-            for model in self._models:
-                record_forwards(model)
-            while not self._stopping:
-                self._beats.mark("engine")
-                if not self._waiting and not self._unbegun:
-                    self._forward_ended = None  # nothing waits
-                    try:
-                        first = self._arriving.get(timeout=BEAT_S)
-                    except queue.Empty:
-                        continue
-                    self._take_arrivals(first)
-                self._work_off()
-        self._beats.end("engine")
+        for model in self._models:
+            record_forwards(model)
+        super().run()
 
     @torch.inference_mode()
     def work_off(self) -> None:
         """Take in new tasks, and run one forward pass if any session needs one."""
-        self._work_off()
+        super().work_off()
 
-    def _work_off(self) -> None:
-        try:
-            self._take_arrivals()
-            self._begin_some()
-            if self._waiting and not self._stopping:
-                self._forward()
-            for task in self.prompts.free():
-                self._take_prepared(task)
-        except Exception as error:  # not one session's fault: nobody can tell which answers are sound
-            self._log.error("engine_failed", sessions=len(self._works), traceback=self._log.trace_of(error))
-            for key in list(self._works):
-                self._end(
-                    key,
-                    ERROR_INTERNAL,
-                    f"the verifier failed ({type(error).__name__}): open the session again",
-                )
-
-    def _take_arrivals(self, first: Task | PreparedTask | None = None) -> None:
-        prepared, arrived, dropped = arrivals(self._arriving, PreparedTask, first)
-        for one in prepared:
-            self._take_prepared(one)
-        for task in dropped:
-            self._on_out(task)
-        for task in arrived:
-            self._take(task)
+    def _advance(self) -> None:
+        self._begin_some()
+        if self._waiting and not self._stopping:
+            self._forward()
+        for task in self.prompts.free():
+            self._take_prepared(task)
+        if not self._busy:
+            self._forward_ended = None
 
     def _take_prepared(self, task: PreparedTask) -> None:
         request, result = task.request, task.result
@@ -183,8 +124,8 @@ class Engine:
 
     def _arrive(self, task: PreparedTask) -> None:
         """Called in the thread that prepares pictures, and in the threads of workers."""
-        self._arriving.put(task)
-        self._wake()
+        self._arriving.put(lambda: self._take_prepared(task))
+        self._environment.wake()
 
     def _resume(self, work: SessionWork, plan: Plan[None], result: Any) -> None:
         """Continue a plan, and start the session's next one if it ends."""
@@ -192,56 +133,20 @@ class Engine:
             self._begin(work)
 
     @property
-    def idle(self) -> bool:
-        """True if no session waits for a forward pass and no task is queued."""
-        return not self._waiting and not self._unbegun and self._arriving.empty()
-
-    def kv_admitted(self) -> dict[SessionKey, int]:
-        """Bytes of KV cache that each session may come to hold; from any thread."""
-        return self.budget.admitted.copy()
+    def _busy(self) -> bool:
+        return bool(self._waiting or self._unbegun)
 
     def gauges(self) -> dict[str, float]:
         """Current values for the metrics; from any thread."""
-        return self.budget.gauges() | {"shared_bytes": self.prompts.store.bytes}
+        return super().gauges() | {"shared_bytes": self.prompts.store.bytes}
 
-    def counters(self) -> dict[str, float]:
-        """Counters for the metrics; from any thread."""
-        return {"kv_evictions": self.budget.evictions}
+    def _open(self, task: OpenTask) -> None:
+        work = SessionWork(self._context, task, self._opened)
+        self._sessions[task.key] = self._unbegun[task.key] = work
 
-    def _reply(self, key: SessionKey, message: Down) -> None:
-        self._outbox(key, message, False)
-
-    def _take(self, task: Task) -> None:
-        if isinstance(task, SessionTask):
-            work = self._works.get(task.key)
-            if work is None:  # closed meanwhile
-                self._on_out(task)
-                return
-            work.tasks.put(task)
-            if task.key not in self._plans and task.key not in self._unbegun:
-                self._begin(work)
-            return
-        if isinstance(task, CloseTask):
-            self._on_out(task)
-            self._forget(task.key)
-        elif isinstance(task, OpenTask):
-            self._forget(task.key)
-            self._opened += 1
-            work = SessionWork(self._context, task, self._opened, task.rank)
-            self._works[task.key] = self._unbegun[task.key] = work
-        elif isinstance(task, PauseTask):
-            self._on_out(task)
-            self._pause(task.key[0], task.paused)
-
-    def _pause(self, client: bytes, paused: bool) -> None:
-        """A client stopped reading, or reads again: meanwhile its sessions are not decoded without drafts."""
-        if paused:
-            self._paused.add(client)
-            return
-        self._paused.discard(client)
-        for key, work in list(self._works.items()):
-            if key[0] == client and key not in self._plans and key not in self._unbegun:
-                self._begin(work)
+    def _take_up(self, session: SessionWork) -> None:
+        if session.key not in self._plans and session.key not in self._unbegun:
+            self._begin(session)
 
     def _begin_some(self) -> None:
         """Start new sessions for a moment, by class and arrival; the rest wait until after the next forward pass.
@@ -260,12 +165,11 @@ class Engine:
             if work.only_streams and work.key[0] in self._paused:
                 break
             if work.evicted:
-                if not self._make_room(work.key, self.budget.needed(work.tokens, work.prompt_bytes)):
-                    self._starved.append(work)  # until another session ends or has nothing to do
+                if not self._make_room(work, self.budget.needed(work.tokens, work.prompt_bytes)):
+                    self._starve(work)
                     return
                 work.evicted = False
-                self.load.restored += 1
-                work.use.log.info("restored")
+                self._restored(work)
             plan = work.next_plan()
             if plan is None:
                 break
@@ -274,32 +178,12 @@ class Engine:
                 return
         self._feed_the_starved()
 
-    def _feed_the_starved(self) -> None:
-        """Retry the sessions that wait for KV room: a session has ended or become idle."""
-        starved, self._starved = self._starved, []
-        for work in starved:
-            if self._works.get(work.key) is work:
-                self._begin(work)
-
     def _admit(self, work: SessionWork, tokens: int) -> None:
-        if not self._make_room(work.key, self.budget.needed(tokens, work.prompt_bytes)):
+        if not self._make_room(work, self.budget.needed(tokens, work.prompt_bytes)):
             raise self.budget.exhausted()
 
-    def _make_room(self, key: SessionKey, needed: int) -> bool:
-        """Take KV budget for a session, evicting idle sessions if necessary. needed: bytes. False without room."""
-        if not self.budget.fits(needed):
-            for other, work in list(self._works.items()):  # the session that has been idle longest comes first
-                rests = other != key and other not in self._plans and not work.has_work
-                if rests and other in self.budget.admitted and work.evict():
-                    self.budget.give_back(other)
-                    self.budget.evictions += 1
-                    work.use.log.info("evicted", tokens=work.tokens)
-                    if self.budget.fits(needed):
-                        break
-            else:
-                return False
-        self.budget.take(key, needed)
-        return True
+    def _drop_cache(self, session: SessionWork) -> bool:
+        return session.key not in self._plans and not session.has_work and session.evict()
 
     def _go_on(self, work: SessionWork, plan: Plan[None], result: Any) -> bool:
         """Send a plan the result of its last need and handle its next one; True if the plan ended without error."""
@@ -314,16 +198,16 @@ class Engine:
                 if isinstance(need, AwaitedWorker):
                     self._await(Continuation(work, plan), need)
                     return False
-                result = self.prompts.prepare(Request(work, plan, need), account)
+                result = self.prompts.prepare(Request(work, plan, need, account))
                 if result is None:
                     return False
         except StopIteration:
             self.prompts.ended(work)
             del self._plans[work.key]
-            self._works[work.key] = self._works.pop(work.key)  # now the most recently idle one
+            self._rested(work)
             return True
         except Exception as error:  # one session's fault must not end the others'
-            self._end(work.key, *failure_of(error, work.use))
+            self._fail(work, error)
         finally:
             charged.reset(token)
             result = (
@@ -336,37 +220,25 @@ class Engine:
         self._awaited[request.work.key] = need.future
         need.future.add_done_callback(lambda _: self._arrive(PreparedTask(request, need)))
 
-    def _end(self, key: SessionKey, code: str, reason: str) -> None:
-        if key in self._works:
-            self._works[key].use.ended_with(code)
-        self._forget(key)
-        self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
-
-    def _forget(self, key: SessionKey) -> None:
-        work = self._works.pop(key, None)
+    def _release(self, session: SessionWork) -> None:
+        key = session.key
         self._unbegun.pop(key, None)
-        if work is not None:
-            work.ended()
-            self.prompts.ended(work)
-        for task in work.tasks.drop() if work is not None else ():
-            self._on_out(task)
+        session.ended()
+        self.prompts.ended(session)
         self._waiting.pop(key, None)
         awaited = self._awaited.pop(key, None)
         if isinstance(awaited, Ticket):
             awaited.abandon()
-        self.budget.give_back(key)
         plan = self._plans.pop(key, None)
         if plan is not None:
             plan.close()
-        if self._starved:
-            self._feed_the_starved()
 
     def _forward(self) -> None:
         """Run one forward pass for the sessions that the scheduler picks, and hand each its result."""
         began = self._clock()
         if self._forward_ended is not None:
             self.load.between.add(began - self._forward_ended)
-        picked = self.scheduler.pick(list(self._waiting.values()), began, len(self._works))
+        picked = self.scheduler.pick(list(self._waiting.values()), began, len(self._sessions))
         staged: list[tuple[WaitingSession, Staged]] = []
         share, observed = self._hint_share, 0
         allowed = 0 if share is None else share.allowed(len(picked))
@@ -417,7 +289,7 @@ class Engine:
             self.load.failed += 1
             if len(staged) == 1:
                 return [error]
-            self._log.warning("forward_failed", sessions=len(staged), error=type(error).__name__)
+            self._environment.log.warning("forward_failed", sessions=len(staged), error=type(error).__name__)
         return [result for one in staged for result in self._run([one])]
 
     def _settle(self, waiting: WaitingSession, result: Tensor | Exception) -> None:

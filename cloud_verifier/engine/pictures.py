@@ -23,12 +23,13 @@ from typing import Any
 import torch
 from PIL import Image
 
+from cloud_verifier.engine.work import SessionWork
 from cloud_verifier.observing.counts import BEAT_S, Heartbeats
 from specdec.errors import ModelError
 from specdec.isolation.accounts import Account, charged
 from specdec.isolation.workers import Ticket
 from specdec.models.images import PreparedImages, SeenPicture
-from specdec.models.plans import Preparation, Prepared, PromptModel
+from specdec.models.plans import Plan, Preparation, Prepared, PromptModel
 from specdec.store import SharedStore
 
 TOKENS_AT_ONCE = 4096
@@ -42,25 +43,24 @@ Name = bytes
 
 
 @dataclass(frozen=True, eq=False)
-class PrepareRequest:
-    """A prompt to prepare.
+class Continuation:
+    """A plan that continues when what it waits for is there."""
 
-    find_names: hashes the pictures; slow for large ones, so the vision thread calls it. wanted: False once nothing
-    waits for the result. done: called in the vision thread with the result or the error. rank: 0 comes first.
-    account: of the client that is charged for decoding.
-    """
+    work: SessionWork
+    plan: Plan[None]
+
+
+@dataclass(frozen=True, eq=False)
+class Request(Continuation):
+    """A plan that needs a prompt prepared. account: of the client that is charged for decoding."""
 
     need: Preparation
-    find_names: Callable[[], Sequence[Name]]
-    wanted: Callable[[], bool]
-    done: Callable[[Prepared | Exception], None]
-    rank: int = 1
     account: Account | None = None
 
     @cached_property
-    def names(self) -> Sequence[Name]:
-        """Names of its pictures, in order; empty if the vision tower need not see them."""
-        return self.find_names()
+    def names(self) -> tuple[Name, ...]:
+        """Names of its pictures' contents, in order; hashing large pictures takes a while on first use."""
+        return tuple(name_of(picture, self.work.scope) for picture in self.need.prompt.images)
 
 
 def name_of(picture: bytes, scope: bytes = b"") -> Name:
@@ -78,7 +78,7 @@ class _Decoding:
     """A picture that is being decoded for the vision tower. result: set when that is done."""
 
     def __init__(self) -> None:
-        self.orders: list[PrepareRequest] = []
+        self.requests: list[Request] = []
         self.ticket: Ticket[Image.Image] | None = None
         self.result: PreparedImages | Exception | None = None
 
@@ -94,13 +94,22 @@ class PicturePreparer:
     the vision thread.
     """
 
-    def __init__(self, store: SharedStore) -> None:
-        """store: keeps the features of pictures."""
+    def __init__(
+        self,
+        store: SharedStore,
+        wanted: Callable[[Request], bool],
+        done: Callable[[Request, Prepared | Exception], None],
+    ) -> None:
+        """store: keeps the features of pictures. wanted: False once nothing waits for the result. done: called in the
+        vision thread or in a thread of its own with each result or error.
+        """
         self._store = store
+        self._wanted = wanted
+        self._done = done
         self._arriving: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._keys: dict[PrepareRequest, set[_Key]] = {}
-        self._pending: dict[PrepareRequest, set[_Key]] = {}
-        self._ready: list[PrepareRequest] = []
+        self._keys: dict[Request, set[_Key]] = {}
+        self._pending: dict[Request, set[_Key]] = {}
+        self._ready: list[Request] = []
         self._decoding: dict[_Key, _Decoding] = {}
         decoders = max(1, min(MOST_DECODERS, (os.cpu_count() or 2) - 1))
         self._lock = threading.RLock()
@@ -113,18 +122,18 @@ class PicturePreparer:
         self.vision_s = 0.0
         self.beats = Heartbeats()
 
-    def submit(self, order: PrepareRequest) -> None:
+    def submit(self, request: Request) -> None:
         """Hand over a prompt; always from the same thread. Raises ModelError for data that is not a picture."""
-        order.need.model.prompt_length(order.need.prompt)
+        request.need.model.prompt_length(request.need.prompt)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pictures", daemon=True)
             self._thread.start()
-        self._arriving.put(lambda: self._take(order))
+        self._arriving.put(lambda: self._take(request))
 
-    def forget(self, order: PrepareRequest) -> None:
+    def forget(self, request: Request) -> None:
         """Give up a prompt that nothing waits for, and pictures decoded only for it. From any thread."""
         with self._lock:
-            self._leave(order)
+            self._leave(request)
 
     def close(self) -> None:
         """Start no more work."""
@@ -149,56 +158,56 @@ class PicturePreparer:
             arrived()
         self.beats.end("pictures")
 
-    def _take(self, order: PrepareRequest) -> None:
+    def _take(self, request: Request) -> None:
         """Start preparing a prompt."""
-        if not order.wanted():
+        if not self._wanted(request):
             return
         try:
-            names = order.names
-            if not names:  # only the sizes of its pictures are needed
-                self._alone.submit(self._carry_out_alone, order)
+            if not request.need.embed:  # only the sizes of its pictures are needed
+                self._alone.submit(self._carry_out_alone, request)
                 return
+            names = request.names  # hashed in this thread, as it may take long
             with self._lock:
-                self._keys[order] = {(id(order.need.model), name) for name in names}
-                for name, picture in zip(names, order.need.prompt.images, strict=True):
-                    if self._store.get((id(order.need.model), name)) is None:
-                        self._begin(order, name, picture)
-                self._pending[order] = {
+                self._keys[request] = {(id(request.need.model), name) for name in names}
+                for name, picture in zip(names, request.need.prompt.images, strict=True):
+                    if self._store.get((id(request.need.model), name)) is None:
+                        self._begin(request, name, picture)
+                self._pending[request] = {
                     key
-                    for key in self._keys[order]
+                    for key in self._keys[request]
                     if key in self._decoding and self._decoding[key].result is None
                 }
-                self._see_whether_ready(order)
-                if not order.wanted():  # forgotten in the meantime
-                    self._leave(order)
+                self._see_whether_ready(request)
+                if not self._wanted(request):  # forgotten in the meantime
+                    self._leave(request)
         except Exception as error:
-            self._leave(order)
-            order.done(error)
+            self._leave(request)
+            self._done(request, error)
 
-    def _see_whether_ready(self, order: PrepareRequest) -> None:
-        if not self._pending[order]:
-            del self._pending[order]
-            self._ready.append(order)
+    def _see_whether_ready(self, request: Request) -> None:
+        if not self._pending[request]:
+            del self._pending[request]
+            self._ready.append(request)
 
-    def _carry_out_alone(self, order: PrepareRequest) -> None:
+    def _carry_out_alone(self, request: Request) -> None:
         result: Prepared | Exception
-        token = charged.set(order.account)
+        token = charged.set(request.account)
         try:
             with torch.inference_mode():
-                result = order.need.carry_out()
+                result = request.need.carry_out()
         except Exception as error:
             result = error
         finally:
             charged.reset(token)
-        order.done(result)
+        self._done(request, result)
 
-    def _begin(self, order: PrepareRequest, name: Name, picture: bytes) -> None:
+    def _begin(self, request: Request, name: Name, picture: bytes) -> None:
         """Have a picture decoded, once for all requests that wait for it."""
-        model = order.need.model
+        model = request.need.model
         key = (id(model), name)
         decoding = self._decoding.get(key)
         if decoding is None:
-            token = charged.set(order.account)
+            token = charged.set(request.account)
             try:
                 opening = model.open_soon(picture)
             finally:
@@ -209,8 +218,8 @@ class PicturePreparer:
                 self._then(self._decoders.submit(model.decode, picture), key, decoding)
             else:
                 opening.add_done_callback(lambda image: self._opened(image, model, key, decoding))
-        if order not in decoding.orders:
-            decoding.orders.append(order)
+        if request not in decoding.requests:
+            decoding.requests.append(request)
 
     def _opened(self, image: Future[Image.Image], model: PromptModel, key: _Key, decoding: _Decoding) -> None:
         """Called in a worker's thread."""
@@ -235,98 +244,98 @@ class PicturePreparer:
 
     def _decoded(self, key: _Key, decoding: _Decoding) -> None:
         with self._lock:
-            for order in decoding.orders:
-                if order in self._pending:
-                    self._pending[order].discard(key)
-                    self._see_whether_ready(order)
+            for request in decoding.requests:
+                if request in self._pending:
+                    self._pending[request].discard(key)
+                    self._see_whether_ready(request)
 
-    def _leave(self, order: PrepareRequest) -> None:
+    def _leave(self, request: Request) -> None:
         """Remove a request that is finished or no longer wanted."""
         with self._lock:
-            self._pending.pop(order, None)
-            if order in self._ready:
-                self._ready.remove(order)
-            for key in self._keys.pop(order, ()):
+            self._pending.pop(request, None)
+            if request in self._ready:
+                self._ready.remove(request)
+            for key in self._keys.pop(request, ()):
                 decoding = self._decoding.get(key)
-                if decoding is None or order not in decoding.orders:
+                if decoding is None or request not in decoding.requests:
                     continue
-                decoding.orders.remove(order)
-                if not decoding.orders:
+                decoding.requests.remove(request)
+                if not decoding.requests:
                     del self._decoding[key]
                     if decoding.ticket is not None and decoding.result is None:
                         decoding.ticket.abandon()
 
     def _look_at_some(self) -> None:
         """Run one vision pass for prompts whose pictures are decoded: of one model, up to TOKENS_AT_ONCE tokens."""
-        taken: list[PrepareRequest] = []
+        taken: list[Request] = []
         with self._lock:
-            self._ready.sort(key=lambda order: order.rank)  # stable: within a rank, first ready first
+            self._ready.sort(
+                key=lambda request: request.work.rank
+            )  # stable: within a rank, first ready first
             room = TOKENS_AT_ONCE
-            for order in list(self._ready):
-                if not order.wanted():
-                    self._leave(order)
+            for request in list(self._ready):
+                if not self._wanted(request):
+                    self._leave(request)
                     continue
-                if taken and order.need.model is not taken[0].need.model:
+                if taken and request.need.model is not taken[0].need.model:
                     break
-                size = order.need.model.prompt_length(order.need.prompt)
+                size = request.need.model.prompt_length(request.need.prompt)
                 if taken and size > room:
                     break
-                self._ready.remove(order)
-                taken.append(order)
+                self._ready.remove(request)
+                taken.append(request)
                 room -= size
         left = list(taken)
         try:
-            for order, result in self._prepare(taken):
-                left.remove(order)
-                self._leave(order)
+            for request, result in self._prepare(taken):
+                left.remove(request)
+                self._leave(request)
                 if result is not None:
-                    order.done(result)
+                    self._done(request, result)
                 else:  # a picture's features were evicted in the meantime
-                    self._take(order)
+                    self._take(request)
         except Exception as error:  # not the fault of one request: all that wait are notified
-            for order in left:
-                self._leave(order)
-                order.done(error)
+            for request in left:
+                self._leave(request)
+                self._done(request, error)
 
-    def _prepare(
-        self, orders: Sequence[PrepareRequest]
-    ) -> Iterator[tuple[PrepareRequest, Prepared | Exception | None]]:
+    def _prepare(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Prepared | Exception | None]]:
         """The result of each request, as soon as it is known; None: one of its pictures must be decoded again."""
         began = time.perf_counter()
         seen: dict[Name, SeenPicture] = {}
         decoded: dict[Name, PreparedImages] = {}
         sound = []
-        for order in orders:
+        for request in requests:
             try:
-                self._gather(order, seen, decoded)
-                sound.append(order)
+                self._gather(request, seen, decoded)
+                sound.append(request)
             except KeyError:
-                yield order, None
+                yield request, None
             except Exception as error:
-                yield order, error
+                yield request, error
         together = True
         try:
             self._look(sound, decoded, seen)
         except Exception:
             together = False  # run each alone, so that only the faulty one fails
         self.vision_s += time.perf_counter() - began
-        for order in sound:
+        for request in sound:
             try:
                 if not together:
-                    self._look([order], decoded, seen)
-                yield order, order.need.carry_out([seen[name] for name in order.names])
+                    self._look([request], decoded, seen)
+                yield request, request.need.carry_out([seen[name] for name in request.names])
             except Exception as error:
-                yield order, error
+                yield request, error
 
     def _gather(
-        self, order: PrepareRequest, seen: dict[Name, SeenPicture], decoded: dict[Name, PreparedImages]
+        self, request: Request, seen: dict[Name, SeenPicture], decoded: dict[Name, PreparedImages]
     ) -> None:
         """Collect a request's features and decoded pictures. Raises a picture's decoding error, or KeyError if
         one is gone.
         """
         with self._lock:
-            for name in order.names:
-                key = (id(order.need.model), name)
+            for name in request.names:
+                key = (id(request.need.model), name)
                 known = self._store.get(key)
                 if known is not None:
                     seen[name] = known
@@ -339,15 +348,15 @@ class PicturePreparer:
 
     def _look(
         self,
-        orders: Sequence[PrepareRequest],
+        requests: Sequence[Request],
         decoded: Mapping[Name, PreparedImages],
         seen: dict[Name, SeenPicture],
     ) -> None:
         """Run one vision pass over the pictures of these requests that have no features yet."""
-        new = list(dict.fromkeys(name for order in orders for name in order.names if name not in seen))
+        new = list(dict.fromkeys(name for request in requests for name in request.names if name not in seen))
         if not new:
             return
-        model = orders[0].need.model
+        model = requests[0].need.model
         pictures = model.look([decoded[name] for name in new])
         self.passes += 1
         self.looked_at += len(new)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
 from torch import Tensor
 
-from cloud_verifier.engine.pictures import Name, PicturePreparer, PrepareRequest, name_of
+from cloud_verifier.engine.pictures import Continuation, PicturePreparer, Request
 from cloud_verifier.engine.tasks import SessionKey
 from cloud_verifier.engine.work import SessionWork
-from specdec.isolation.accounts import Account
-from specdec.models.plans import AwaitedWorker, Plan, Preparation, Prepared
+from specdec.models.plans import AwaitedWorker, Prepared
 from specdec.store import SharedStore
 
 SHARED_TOKENS = 16_384
@@ -30,26 +28,6 @@ SHARED_PART = 8
 def shared_bytes(kv_bytes: int, bytes_a_token: int) -> int:
     """Bytes kept for future prompts, unless configured otherwise."""
     return min(kv_bytes // SHARED_PART, SHARED_TOKENS * bytes_a_token)
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """A plan that continues when what it waits for is there."""
-
-    work: SessionWork
-    plan: Plan[None]
-
-
-@dataclass(frozen=True)
-class Request(Continuation):
-    """A plan that needs a prompt prepared."""
-
-    need: Preparation
-
-    @cached_property
-    def names(self) -> tuple[Name, ...]:
-        """Names of its pictures' contents; hashing large pictures takes a while on first use."""
-        return tuple(name_of(picture, self.work.scope) for picture in self.need.prompt.images)
 
 
 @dataclass(frozen=True)
@@ -79,29 +57,21 @@ class Prompts:
         that have pictures. wanted: called there, tells whether a request is still needed.
         """
         self.store = SharedStore(most_bytes)
-        self.pictures = PicturePreparer(self.store)
+        self.pictures = PicturePreparer(
+            self.store, wanted, lambda request, result: arrive(PreparedTask(request, result))
+        )
         self._prefixes = Prefixes(self.store)
-        self._arrive = arrive
         self._wanted = wanted
         self._held: list[_WaitingPrompt] = []
-        self._orders: dict[SessionKey, PrepareRequest] = {}
+        self._requests: dict[SessionKey, Request] = {}
 
-    def prepare(self, request: Request, account: Account | None = None) -> Prepared | Exception | None:
-        """The result; None if it comes later through `arrive` or `free`. account: of the client that is charged."""
-        need, work = request.need, request.work
+    def prepare(self, request: Request) -> Prepared | Exception | None:
+        """The result; None if it comes later through `arrive` or `free`."""
         try:
-            if not need.prompt.images:
-                return self.share(request, need.carry_out())
-            order = PrepareRequest(
-                need,
-                lambda: request.names if need.embed else (),
-                lambda: self._wanted(request),
-                lambda result: self._arrive(PreparedTask(request, result)),
-                work.rank,
-                account,
-            )
-            self.pictures.submit(order)
-            self._orders[request.work.key] = order
+            if not request.need.prompt.images:
+                return self.share(request, request.need.carry_out())
+            self.pictures.submit(request)
+            self._requests[request.work.key] = request
         except Exception as error:  # the plan receives it
             return error
         return None
@@ -135,9 +105,9 @@ class Prompts:
 
     def ended(self, work: SessionWork) -> None:
         """A session no longer works on a prompt."""
-        order = self._orders.pop(work.key, None)
-        if order is not None:
-            self.pictures.forget(order)
+        request = self._requests.pop(work.key, None)
+        if request is not None:
+            self.pictures.forget(request)
         self._prefixes.ended(work)
 
     def close(self) -> None:

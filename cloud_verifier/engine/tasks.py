@@ -6,18 +6,18 @@ Consecutive drafts of one session that wait together are joined into one draft a
 
 from __future__ import annotations
 
-import contextlib
-import queue
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from typing import TypeGuard
 
 import msgspec
 
+from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.counts import SessionUse
-from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
+from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp, Up
 
+Draft = DraftUp | SampledUp
 SessionKey = tuple[bytes, int]
 """The client's socket identity, and the client's own number for the session."""
 LONGEST_JOINED = 64
@@ -47,7 +47,7 @@ class SessionTask:
     """
 
     key: SessionKey
-    message: DraftUp | SampledUp | More | HiddenUp | AloneUp
+    message: Draft | More | HiddenUp | AloneUp
     arrived_s: float
     owner: bytes = b""
 
@@ -73,7 +73,6 @@ class StopTask:
 
 
 Task = OpenTask | SessionTask | CloseTask | PauseTask | StopTask
-Prepared = TypeVar("Prepared")
 
 
 class SessionQueue:
@@ -96,12 +95,17 @@ class SessionQueue:
         """
         task = self._waiting.popleft()
         taken = [task]
-        while self._waiting:
-            joined = _join(task, self._waiting[0])
-            if joined is None:
+        drafts = [task.message] if isinstance(task.message, DraftUp | SampledUp) else []
+        while drafts and self._waiting:
+            following = self._waiting[0].message
+            if not follows(following, drafts[-1]):
                 break
+            if sum(len(one.ids) for one in drafts) + len(following.ids) > LONGEST_JOINED:
+                break
+            drafts.append(following)
             taken.append(self._waiting.popleft())
-            task = joined
+        if len(drafts) > 1:
+            task = replace(task, message=joined(drafts, drafts[0]))
         return task, taken
 
     def drop(self) -> list[SessionTask]:
@@ -110,25 +114,23 @@ class SessionQueue:
         return dropped
 
 
-def arrivals(
-    arriving: queue.SimpleQueue[Task | Prepared], prepared: type[Prepared], first: Task | Prepared | None = None
-) -> tuple[list[Prepared], list[Task], list[Task]]:
-    """Everything that waits now: prepared prompts, tasks to do, and tasks that later ones made obsolete.
+class QueuedSession:
+    """What every engine knows of a session.
 
-    first: an item that was already taken out of the queue.
+    number: counts sessions in order of opening. owner: the client whose limits it counts against. use: statistics and
+    the log of the session. tasks: what waits for it. tokens: what its cache may come to hold. batch: most sessions that
+    shared a forward pass of its current work, itself included; the engine updates it.
     """
-    done: list[Prepared] = []
-    tasks: list[Task] = []
-    with contextlib.suppress(queue.Empty):
-        one = first or arriving.get_nowait()
-        while True:
-            if isinstance(one, prepared):
-                done.append(one)
-            else:
-                tasks.append(cast(Task, one))
-            one = arriving.get_nowait()
-    kept, dropped = without_the_superseded(tasks) if len(tasks) > 1 else (tasks, [])
-    return done, kept, dropped
+
+    def __init__(self, opening: OpenTask, log: EventLog, number: int) -> None:
+        """log: of the engine."""
+        self.key = opening.key
+        self.number = number
+        self.owner = opening.owner or opening.key[0]
+        self.use = opening.use or SessionUse("", log.bind(session=opening.key[1]))
+        self.tasks = SessionQueue()
+        self.tokens = 0
+        self.batch = 1
 
 
 def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
@@ -146,25 +148,22 @@ def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task
     return kept[::-1], dropped[::-1]
 
 
-def _join(first: SessionTask, second: SessionTask) -> SessionTask | None:
-    """Both as one draft, or None if the second does not directly continue the first."""
-    before, after = first.message, second.message
-    if type(before) is not type(after):
-        return None
-    if not isinstance(before, DraftUp | SampledUp) or not isinstance(after, DraftUp | SampledUp):
-        return None
-    if before.epoch != after.epoch or after.base != before.base + len(before.ids):
-        return None
-    if len(before.ids) + len(after.ids) > LONGEST_JOINED:
-        return None
-    ids = [*before.ids, *after.ids]
-    if isinstance(before, SampledUp) and isinstance(after, SampledUp):
-        if after.fix is not None:
-            return None
-        message = msgspec.structs.replace(before, round=after.round, ids=ids, q=before.q + after.q)
-        return replace(first, message=message)
+def follows(after: Up, before: Draft) -> TypeGuard[Draft]:
+    """Whether a message is a draft that directly continues another one, so that both can be joined; no tree does."""
     if isinstance(before, DraftUp) and isinstance(after, DraftUp):
-        if before.parents is not None or after.parents is not None:
-            return None
-        return replace(first, message=msgspec.structs.replace(before, round=after.round, ids=ids))
-    return None
+        fits = before.parents is None and after.parents is None
+    elif isinstance(before, SampledUp) and isinstance(after, SampledUp):
+        fits = after.fix is None
+    else:
+        return False
+    return fits and (after.epoch, after.base) == (before.epoch, before.base + len(before.ids))
+
+
+def joined(drafts: Sequence[Draft], like: Draft) -> Draft:
+    """Drafts that continue one another as one, for the last one's round. like: the draft with the trace to keep."""
+    first, round_ = drafts[0], drafts[-1].round
+    ids = [token for one in drafts for token in one.ids]
+    if isinstance(first, SampledUp):
+        q = b"".join(one.q for one in drafts if isinstance(one, SampledUp))
+        return msgspec.structs.replace(like, round=round_, base=first.base, ids=ids, q=q, fix=first.fix)
+    return msgspec.structs.replace(like, round=round_, base=first.base, ids=ids)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from cloud_verifier.engine.hints import SessionHinting
 from cloud_verifier.engine.interface import EngineEnvironment
-from cloud_verifier.engine.tasks import OpenTask, SessionKey, SessionQueue
-from cloud_verifier.observing.counts import EngineLoad, SessionUse
+from cloud_verifier.engine.tasks import OpenTask, QueuedSession
+from cloud_verifier.observing.counts import EngineLoad
 from cloud_verifier.observing.spans import SessionTrace, trace_of
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.drafting.lookup.drafter import LookupDrafter
@@ -56,15 +56,12 @@ class Models:
 
 @dataclass(frozen=True)
 class EngineContext:
-    """What all sessions share. environment: of the engine; replies go through `send`, not through its outbox.
-
-    send: takes (session, reply). admit: called before a session's cache is made; takes (work, tokens), raises
-    OverBudget. price_s: seconds of a forward pass over this many rows; None if unknown.
+    """What all sessions share. environment: of the engine. admit: called before a session's cache is made; takes
+    (work, tokens), raises OverBudget. price_s: seconds of a forward pass over this many rows; None if unknown.
     """
 
     models: Models
     environment: EngineEnvironment
-    send: Callable[[SessionKey, Down], None]
     clock: Callable[[], float]
     load: EngineLoad
     admit: Callable[[SessionWork, int], None]
@@ -79,30 +76,22 @@ class Times:
     queue_us: int
 
 
-class SessionWork:
+class SessionWork(QueuedSession):
     """One session, from its opening on.
 
-    tasks: what waits for it. waited_s: how long the current work has waited for forward passes. batch: most sessions
-    that shared one of these passes, itself included. The engine updates both. number: counts sessions in order of
-    opening. rank: of its class; 0 is served first. owner: the client whose limits it counts against. scope: sessions
-    with the same scope share prompts. use: statistics and the log of the session. trace: its spans; None: not traced.
-    tokens: what its cache may come to hold. evicted: its cache was given back.
+    waited_s: how long the current work has waited for forward passes; the engine updates it. rank: of its class; 0 is
+    served first. scope: sessions with the same scope share prompts. trace: its spans; None: not traced. evicted: its
+    cache was given back.
     """
 
-    def __init__(self, context: EngineContext, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
-        self.key = opening.key
-        self.number = number
-        self.rank = rank
-        self.owner = opening.owner or opening.key[0]
+    def __init__(self, context: EngineContext, opening: OpenTask, number: int) -> None:
+        super().__init__(opening, context.environment.log, number)
+        self.rank = opening.rank
         self.scope = opening.scope
-        self.use = opening.use or SessionUse("", context.environment.log.bind(session=opening.key[1]))
         self.trace: SessionTrace | None = None
         if context.environment.tracing is not None:
             self.trace = trace_of(context.environment.tracing, opening.message, self.use, context.clock)
-        self.tasks = SessionQueue()
         self.waited_s = 0.0
-        self.batch = 1
-        self.tokens = 0
         self.evicted = False
         self._context = context
         self._opening: OpenTask | None = opening
@@ -166,7 +155,7 @@ class SessionWork:
         return Times(max(0, int((whole - self.waited_s) * 1e6)), int(self.waited_s * 1e6))
 
     def _send(self, message: Down) -> None:
-        self._context.send(self.key, message)
+        self._context.environment.outbox(self.key, message, False)
 
     def _begin(self, task: OpenTask) -> Plan[None]:
         self._mark(task.arrived_s)

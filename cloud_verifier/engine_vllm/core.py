@@ -7,16 +7,17 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import torch
 
 from cloud_verifier.engine_vllm.checks import check_core, check_version, said_by
 from cloud_verifier.engine_vllm.picking import Rules
-from cloud_verifier.engine_vllm.pictures import features_of
 from cloud_verifier.engine_vllm.target import VllmTarget
 from cloud_verifier.errors import VerifierError
 from specdec.models import EncodedPrompt, Prompt
+from specdec.models.positions import image_token_count
 
 _HERE = "cloud_verifier.engine_vllm"
 _EXTRA = "specnav"
@@ -204,3 +205,35 @@ def _prepare_environment(on_cpu: bool, workers: int) -> None:
             told["OMP_NUM_THREADS"] = str(max(1, torch.get_num_threads() // workers))
     os.environ.update(told)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+
+def features_of(encoded: EncodedPrompt, pictures: Sequence[bytes], merge: int, salt: str | None) -> list[Any]:
+    """The picture features of a vLLM request.
+
+    They are pictures that our own code has prepared: vLLM's vision tower gets bit for bit the input that ours would
+    get. vLLM's own preprocessing, which would resize them again, is bypassed.
+
+    Args:
+        encoded: The prompt as the target encodes it.
+        pictures: The encoded image files of the prompt.
+        merge: Patches along each axis that become one token.
+        salt: Only requests with the same salt find each other's cached pictures.
+    """
+    from transformers import BatchFeature
+    from vllm.model_executor.models.qwen2_vl import _create_qwen2vl_field_factory
+    from vllm.multimodal.inputs import MultiModalFeatureSpec, MultiModalKwargsItems, PlaceholderRange
+
+    if encoded.pixel_values is None or encoded.grids is None:
+        return []
+    inputs = {"pixel_values": encoded.pixel_values, "image_grid_thw": encoded.grids}
+    items = MultiModalKwargsItems.from_hf_inputs(
+        BatchFeature(inputs), _create_qwen2vl_field_factory(merge)(inputs)
+    )
+    found = []
+    for item, picture, grid, start in zip(
+        items["image"], pictures, encoded.grids.tolist(), encoded.picture_starts, strict=True
+    ):
+        name = blake2b(picture, digest_size=16, key=(salt or "").encode()[:64]).hexdigest()
+        size = image_token_count((grid[0], grid[1], grid[2]), merge)
+        found.append(MultiModalFeatureSpec(item, "image", name, PlaceholderRange(start, size), name))
+    return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cloud_verifier.engine.tasks import OpenTask, SessionQueue, SessionTask
+from cloud_verifier.engine.tasks import OpenTask, QueuedSession, SessionTask
 from cloud_verifier.engine_vllm.answers import VllmAnswer
 from cloud_verifier.engine_vllm.picking import Guide, Rules
-from cloud_verifier.observing.counts import SessionUse
+from cloud_verifier.logs import EventLog
 from specdec.errors import ProtocolError
 from specdec.link.convert import sampling_from_wire
 from specdec.link.wire import AloneUp, Down, DraftUp, HiddenUp, Open, Opened, Tokens, VerdictDown
@@ -18,32 +18,28 @@ from specdec.sampling.choice import AnyGrammar
 from specdec.sampling.recoveries import Recovery
 
 
-class VllmSession:
-    """One session. encoded, answer, grammar: set once the prompt is prepared. guide: follows the grammar along the part
-    of the answer that vLLM has. request: its name in vLLM, "" while it has no cache there. tokens: what its cache may
-    come to hold. draft: the draft being judged. alone: it streams without drafts.
+class VllmSession(QueuedSession):
+    """One session. options: set once they are checked. encoded, answer, grammar: set once the prompt is prepared.
+    guide: follows the grammar along the part of the answer that vLLM has. request: its name in vLLM, "" while it has no
+    cache there. draft: the draft being judged. alone: it streams without drafts.
     """
 
-    def __init__(self, opening: OpenTask, use: SessionUse, number: int, grammars: bool = True) -> None:
-        """grammars: whether this engine supports them. Raises ProtocolError."""
-        self.key = opening.key
+    options: GenerationOptions
+
+    def __init__(self, opening: OpenTask, log: EventLog, number: int) -> None:
+        """log: of the engine."""
+        super().__init__(opening, log, number)
         self.opening = opening
-        self.use = use
-        self.number = number
-        self.tasks = SessionQueue()
-        self.options: GenerationOptions = options_of(opening.message, grammars)
         self.encoded: EncodedPrompt | None = None
         self.answer: VllmAnswer | None = None
         self.grammar: AnyGrammar | None = None
         self.guide: Guide | None = None
         self.request = ""
         self.requests = 0
-        self.tokens = 0
         self.opened = False
         self.draft: DraftUp | None = None
         self.alone = False
         self.told = 0
-        self.batch = 1
         self.began_s = opening.arrived_s
         self.worked_s = 0.0
 

@@ -21,14 +21,7 @@ from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, Session
 from cloud_verifier.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients, SessionEntry, SessionTable
-from cloud_verifier.net.parts import (
-    MOST_PARTS,
-    PATIENCE_S,
-    DraftParts,
-    PartsBroken,
-    PartsTooLarge,
-    PartTwice,
-)
+from cloud_verifier.net.parts import MOST_PARTS, PATIENCE_S, PartsBroken, PartsTooLarge, PartTwice
 from cloud_verifier.net.pictures import PictureCache
 from cloud_verifier.observing.counts import SessionUse
 from cloud_verifier.security.records import ClientKey
@@ -127,7 +120,6 @@ class Admission:
         self._next_look_s = float("-inf")
         self.closed = False
         self._most_bytes = config.max_message_bytes
-        self._parts: dict[SessionKey, DraftParts] = {}
         self.row_us: list[tuple[int, int]] = []
         self.draft_us = 0
         self._opened = 0
@@ -174,13 +166,11 @@ class Admission:
         entry = self.sessions.get(key)
         if entry is None:
             return
-        self._drop_parts(key, entry)
-        self._parts.pop(key, None)
+        self._drop_parts(entry)
         self.sessions.remove(key)
         self._callbacks.submit(CloseTask(key))
-        if entry.use is not None:
-            entry.use.client.sessions -= 1
-            entry.use.log.info("closed", reason=reason, **entry.use.totals(self._clock()))
+        entry.use.client.sessions -= 1
+        entry.use.log.info("closed", reason=reason, **entry.use.totals(self._clock()))
 
     def forget_client(self, identity: bytes, reason: str) -> None:
         """Forget a client and its sessions."""
@@ -194,7 +184,7 @@ class Admission:
     def log_of(self, identity: bytes) -> EventLog:
         """A log bound to a client and the ids of its sessions."""
         entries = [self.sessions.get(key) for key in self.sessions.of_client(identity)]
-        ids = [entry.use.id for entry in entries if entry is not None and entry.use is not None]
+        ids = [entry.use.id for entry in entries if entry is not None]
         return self._log.bind(client=self.clients.name_of(identity), sessions=len(ids), session_ids=ids)
 
     def count_of(self, identity: bytes) -> int:
@@ -203,10 +193,10 @@ class Admission:
 
     def expire(self) -> None:
         """Forget sessions, draft parts, clients and pictures that have been silent for too long."""
-        for key in self.sessions.expired(self._clock()):
-            self.forget(key, "timeout")
         now_s = self._clock()
-        for key in [key for key, parts in self._parts.items() if parts.is_late(now_s)]:
+        for key in self.sessions.expired(now_s):
+            self.forget(key, "timeout")
+        for key in self.sessions.late_with_parts(now_s):
             self._break_off(key, f"the rest of a draft did not come within {PATIENCE_S:g} s")
         self.clients.expire(lambda identity: self.count_of(identity) > 0)
         if self.pictures.bytes:
@@ -232,8 +222,7 @@ class Admission:
                 self._callbacks.reply(identity, ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text))
             return
         entry.last_heard = self._clock()
-        if entry.use is not None:
-            entry.use.bytes_up += size
+        entry.use.bytes_up += size
         if isinstance(message, Ping):
             pong = Pong(message.session, entry.received, entry.answered, entry.streamed)
             self._callbacks.reply(identity, pong)
@@ -250,9 +239,8 @@ class Admission:
         message: DraftUp | SampledUp | More | HiddenUp | AloneUp | PartUp,
     ) -> None:
         """Hand the engine a message of an open session."""
-        parts = self._parts.get(key)
-        if parts is not None and parts.superseded_by(message.round):
-            self._drop_parts(key, entry)
+        if entry.parts.superseded_by(message.round):
+            self._drop_parts(entry)
         if isinstance(message, PartUp):
             whole = self._complete(client, key, entry, message)
             if whole is None:
@@ -272,19 +260,18 @@ class Admission:
         self, client: Client, key: SessionKey, entry: SessionEntry, message: PartUp
     ) -> DraftUp | SampledUp | None:
         """The draft that this part completes; None if more parts are to come, or if the session ends."""
-        parts = self._parts.setdefault(key, DraftParts())
+        parts = entry.parts
         self._count_waiting(client, message)
         weight = weight_of(message)
         try:
             parts.add(message, self._clock(), client.limits.draft_nodes, self._most_bytes)
         except PartTwice as error:
             self.ledger.give_back(client.owner, weight)
-            log = self._log if entry.use is None else entry.use.log
-            log.warning("part_ignored", reason=str(error))
+            entry.use.log.warning("part_ignored", reason=str(error))
             return None
         except PartsTooLarge as error:
             self.ledger.give_back(client.owner, weight)
-            self._drop_parts(key, entry)
+            self._drop_parts(entry)
             raise _Refused(ERROR_TOO_LARGE, str(error)) from error
         except PartsBroken as error:
             self.ledger.give_back(client.owner, weight)
@@ -296,10 +283,9 @@ class Admission:
             self.ledger.give_back(client.owner, weight_of(part))
         return parts.whole()
 
-    def _drop_parts(self, key: SessionKey, entry: SessionEntry) -> None:
+    def _drop_parts(self, entry: SessionEntry) -> None:
         """Discard the parts held for a session's next draft."""
-        parts = self._parts.get(key)
-        for part in () if parts is None else parts.drop():
+        for part in entry.parts.drop():
             self.ledger.give_back(entry.owner, weight_of(part))
 
     def _break_off(self, key: SessionKey, why: str) -> None:
@@ -331,7 +317,7 @@ class Admission:
         self._count_waiting(client, message)
         self.pictures.keep(client.lasting, told.images, images, limits.picture_bytes)
         use = self._new_use(client, message, size)
-        self.sessions.add(key, use.began_s, client.owner, use)
+        self.sessions.add(key, client.owner, use)
         use.log.info(
             "open",
             ids=len(message.ids),
@@ -472,7 +458,7 @@ class Admission:
         """Refuse a message. Log events are named by the error code."""
         self.clients.use_of(identity).refused[code] += 1
         entry = self.sessions.get((identity, session))
-        if entry is not None and entry.use is not None:
+        if entry is not None:
             entry.use.log.warning(code, reason=text)
         else:
             self._log.warning(code, client=self.clients.name_of(identity), session=session, reason=text)

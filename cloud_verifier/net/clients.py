@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from cloud_verifier.engine.tasks import SessionKey
 from cloud_verifier.limits import Limits, TokenBucket
+from cloud_verifier.net.parts import DraftParts
 from cloud_verifier.observing.counts import ClientUse, SessionUse
 from cloud_verifier.security.records import DEFAULT_CLASS, ClientKey
 from specdec.link.wire import TOKEN_BYTES
@@ -64,20 +65,13 @@ class Client:
 class Clients:
     """Clients by identity and by token, ordered by when they were last heard."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        timeout_s: float,
-        clock: Callable[[], float],
-        new_token: Callable[[], bytes] = lambda: secrets.token_bytes(TOKEN_BYTES),
-    ) -> None:
+    def __init__(self, limits: Limits, timeout_s: float, clock: Callable[[], float]) -> None:
         """limits: of clients without their own. timeout_s: silent clients without sessions are forgotten after
         this.
         """
         self._limits = limits
         self._timeout_s = timeout_s
         self._clock = clock
-        self._new_token = new_token
         self._clients: dict[bytes, Client] = {}
         self._identities: dict[bytes, bytes] = {}
         self._shared: dict[str, tuple[Limits, TokenBucket]] = {}
@@ -93,7 +87,8 @@ class Clients:
         client = self._clients.pop(identity, None)
         if client is None:
             bucket = TokenBucket(self._limits.messages_per_s, self._limits.burst, self._clock)
-            client = Client(identity, self._new_token(), self._limits, bucket, now, self._anonymous)
+            token = secrets.token_bytes(TOKEN_BYTES)
+            client = Client(identity, token, self._limits, bucket, now, self._anonymous)
             self._identities[client.token] = identity
         client.heard = now
         self._clients[identity] = client
@@ -172,17 +167,19 @@ WORKING_S = 5.0
 
 @dataclass
 class SessionEntry:
-    """owner: who it counts against. received, answered: highest round received and answered. streamed: length of the
-    answer when tokens were last sent. worked_s: time of the engine's last reply. use: statistics; None: not counted.
+    """owner: who it counts against. use: its statistics. last_heard: when its client was heard. received, answered:
+    highest round received and answered. streamed: length of the answer when tokens were last sent. worked_s: time of
+    the engine's last reply. parts: the draft that is arriving in parts.
     """
 
+    owner: bytes
+    use: SessionUse
     last_heard: float
-    owner: bytes = b""
     received: int = 0
     answered: int = 0
     streamed: int = 0
     worked_s: float = float("-inf")
-    use: SessionUse | None = None
+    parts: DraftParts = field(default_factory=DraftParts)
 
 
 class SessionTable:
@@ -198,17 +195,14 @@ class SessionTable:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, key: SessionKey, now: float, owner: bytes = b"", use: SessionUse | None = None) -> bool:
-        """Open a session, or reopen it; False if the table is full. owner: who it counts against; default: the
-        client.
-        """
+    def add(self, key: SessionKey, owner: bytes, use: SessionUse) -> bool:
+        """Open a session, or reopen it; False if the table is full. owner: who it counts against."""
         self.remove(key)
         if self.is_full:
             return False
-        entry = SessionEntry(now, owner or key[0], use=use)
-        self._entries[key] = entry
+        self._entries[key] = SessionEntry(owner, use, use.began_s)
         self._of_client.setdefault(key[0], set()).add(key)
-        self._owned[entry.owner] += 1
+        self._owned[owner] += 1
         return True
 
     def owned_by(self, owner: bytes) -> int:
@@ -240,6 +234,10 @@ class SessionTable:
 
     def __iter__(self) -> Iterator[SessionKey]:
         return iter(self._entries)
+
+    def late_with_parts(self, now: float) -> list[SessionKey]:
+        """Sessions whose draft's next part is overdue."""
+        return [key for key, one in self._entries.items() if one.parts.held and one.parts.is_late(now)]
 
     def of_client(self, identity: bytes) -> list[SessionKey]:
         """All sessions of one client."""

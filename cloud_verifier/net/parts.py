@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
+from cloud_verifier.engine.tasks import Draft, follows, joined
 from specdec.errors import ProtocolError
 from specdec.link.wire import DraftUp, PartUp, SampledUp
 
@@ -36,11 +35,11 @@ class DraftParts:
     """The draft of one session that is arriving in parts. held: its parts so far."""
 
     def __init__(self) -> None:
-        self.held: list[DraftUp | SampledUp] = []
+        self.held: list[Draft] = []
         self._done = 0
         self._came_s = 0.0
 
-    def drop(self) -> Sequence[DraftUp | SampledUp]:
+    def drop(self) -> Sequence[Draft]:
         """Discard the held parts and return them."""
         held, self.held = self.held, []
         return held
@@ -65,10 +64,10 @@ class DraftParts:
             raise PartTwice(f"part {place} of draft {draft.round} came twice")
         if place != len(held):
             raise PartsBroken(f"part {place} of draft {draft.round} came where part {len(held)} was due")
-        if held and not _follows(held, draft):
-            raise PartsBroken(f"part {place} of draft {draft.round} does not continue part {place - 1}")
         if isinstance(draft, DraftUp) and draft.parents is not None:
             raise PartsBroken(f"part {place} of draft {draft.round} is a tree: only chains come in parts")
+        if held and not (draft.round == held[0].round and follows(draft, held[-1])):
+            raise PartsBroken(f"part {place} of draft {draft.round} does not continue part {place - 1}")
         tokens = len(draft.ids) + sum(len(one.ids) for one in held)
         size = _bytes(draft) + sum(map(_bytes, held))
         too_large = ""
@@ -84,27 +83,12 @@ class DraftParts:
         held.append(draft)
         self._came_s = now_s
 
-    def whole(self) -> DraftUp | SampledUp:
+    def whole(self) -> Draft:
         """Join the held parts into one draft and release them. The trace context is the last part's."""
         held = self.drop()
-        first, last = held[0], held[-1]
-        self._done = first.round
-        ids = [token for one in held for token in one.ids]
-        if isinstance(first, SampledUp):
-            q = b"".join(one.q for one in held if isinstance(one, SampledUp))
-            return msgspec.structs.replace(last, base=first.base, ids=ids, q=q, fix=first.fix)
-        return msgspec.structs.replace(last, base=first.base, ids=ids)
+        self._done = held[0].round
+        return joined(held, held[-1])
 
 
-def _follows(held: Sequence[DraftUp | SampledUp], draft: DraftUp | SampledUp) -> bool:
-    first, before = held[0], held[-1]
-    if isinstance(first, SampledUp) != isinstance(draft, SampledUp):
-        return False
-    if isinstance(draft, SampledUp) and draft.fix is not None:
-        return False
-    same = (draft.round, draft.epoch) == (first.round, first.epoch)
-    return same and draft.base == before.base + len(before.ids)
-
-
-def _bytes(draft: DraftUp | SampledUp) -> int:
+def _bytes(draft: Draft) -> int:
     return len(draft.q) if isinstance(draft, SampledUp) else 0

@@ -234,7 +234,7 @@ class Server:
         found: Counter[str] = Counter()
         for key, admitted in self._engine.kv_admitted().items():
             entry = self._admission.sessions.get(key)
-            if entry is not None and entry.use is not None:
+            if entry is not None:
                 found[entry.use.client.name] += admitted
         return found
 
@@ -287,7 +287,7 @@ class Server:
         self._admission.row_us, self._admission.draft_us = row_us, draft_us
         self._engine.tell_prices(row_us)
 
-    def _submit(self, task: Task) -> None:
+    def _submit(self, task: Task) -> None:  # the engine is made after what hands it tasks
         self._engine.submit(task)
 
     def _given_back(self, task: Task) -> None:
@@ -342,8 +342,7 @@ class Server:
         elif isinstance(message, Tokens):
             entry.streamed = max(entry.streamed, message.base + len(message.ids))
         entry.worked_s = self._clock()
-        if entry.use is not None:
-            entry.use.bytes_down += len(reply.payload)
+        entry.use.bytes_down += len(reply.payload)
         if self._send(reply.key[0], reply.payload, needed=True) and reply.over:
             # This also tells the engine, because the client may have opened a new session under this number.
             self._admission.forget(reply.key, "failed")

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from cloud_verifier.limits import TokenBucket
 from cloud_verifier.logs import EventLog
 
 GREET_S = 10.0
@@ -106,8 +107,7 @@ class _Connection:
 class _Admitted:
     """Connections of one key. since: time and address of each admitted connection that has sent nothing yet."""
 
-    left: float = ADMITTED_AT_ONCE
-    filled_s: float = 0.0
+    bucket: TokenBucket
     suspended_until_s: float = float("-inf")
     breaches: int = 0
     since: deque[tuple[float, str]] = field(default_factory=deque)
@@ -202,19 +202,21 @@ class Connections:
     def may_come(self, key: str, address: str = "") -> bool:
         """Whether a key may make another connection now; if so, the connection is counted."""
         now = self._clock()
-        about = self._admitted.setdefault(key, _Admitted(filled_s=now))
-        about.left = min(ADMITTED_AT_ONCE, about.left + (now - about.filled_s) * ADMITTED_A_S)
-        about.filled_s = now
+        about = self._admissions_of(key)
         while about.since and now - about.since[0][0] > GREET_S:
             with suppress(IndexError):
                 about.since.popleft()
-        if about.left < 1 or now < about.suspended_until_s or len(about.since) >= MOST_UNGREETED:
+        many = now < about.suspended_until_s or len(about.since) >= MOST_UNGREETED
+        if many or not about.bucket.take():
             self.cut["too many at once"] += 1
             self._log.warning("connection_put_off", client=key, waiting=len(about.since))
             return False
-        about.left -= 1
         about.since.append((now, address))
         return True
+
+    def _admissions_of(self, key: str) -> _Admitted:
+        bucket = TokenBucket(ADMITTED_A_S, ADMITTED_AT_ONCE, self._clock)
+        return self._admitted.setdefault(key, _Admitted(bucket))  # in one step: two threads ask
 
     # -- the watching thread
 
@@ -379,7 +381,7 @@ class Connections:
             self._trim_s = self._clock() + TRIM_S
         self._log.warning("connection_cut", client=one.key, address=one.address, reason=reason)
         if why in ("unfinished", "claimed", "too many frames") and (key := one.key or self._whose(one.address)):
-            about = self._admitted.setdefault(key, _Admitted())
+            about = self._admissions_of(key)
             about.suspended_until_s = self._clock() + min(SUSPENDED_S * 2**about.breaches, MOST_SUSPENDED_S)
             about.breaches = min(about.breaches + 1, 16)
         with suppress(OSError):

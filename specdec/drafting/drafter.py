@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specdec.draft import Draft
+from specdec.draft import Draft, promise_of
 from specdec.drafting.memory import PromptMemory
 from specdec.models import LoadedModel, Prompt
 from specdec.models.plans import Plan, Preparation, Prepared, planned
@@ -45,6 +45,17 @@ class Proposal:
     ranks: tuple[int, ...] = ()
     promise: float = 0.0
     chances: tuple[float, ...] = ()
+
+    def followed_by(self, other: Proposal) -> Proposal:
+        """The two joined into one chain."""
+        chances = self.chances + other.chances
+        return Proposal(
+            Draft(self.draft.base, self.draft.ids + other.draft.ids),
+            self.guess + other.guess,
+            None if self.q is None or other.q is None else torch.cat([self.q, other.q]),
+            promise=promise_of(chances) if chances else self.promise,
+            chances=chances,
+        )
 
 
 class Drafter(Protocol):

@@ -81,8 +81,9 @@ class LengthPolicy:
             return max(MAX_MARGINAL, self.gamma)
         if self.name == "pipeline":
             return pipeline_depth(draft_s, verify_s, rtt_s, max(MAX_SOLVED, self.gamma))
-        acceptance = [measured.acceptance(depth) for depth in range(MAX_SOLVED)]
-        return best_length(acceptance, draft_s, lambda rows: measured.verify_rows_s(rows) or verify_s, rtt_s)
+        acceptance = [measured.chain.chance(depth) for depth in range(MAX_SOLVED)]
+        verify_rows_s = measured.cloud_forwards.measured_s
+        return best_length(acceptance, draft_s, lambda rows: verify_rows_s(rows) or verify_s, rtt_s)
 
     def pays(self, prospects: Prospects, since_s: float, measured: Measured) -> bool:
         """Whether one more forward pass gains more tokens than arrive in its time on average.
@@ -92,7 +93,7 @@ class LengthPolicy:
         draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.away_s
         if not self.weighs or draft_s is None or verify_s is None or rtt_s is None:
             return True
-        gain = measured.kept.value * measured.grown.against(measured.acceptance(1)) * prospects.frontier
+        gain = measured.kept.value * measured.grown.against(measured.chain.chance(1)) * prospects.frontier
         price = measured.forward_price
         if price is None:
             price = (1.0 + measured.kept.value * prospects.promise) / (since_s + rtt_s + verify_s) * draft_s

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from operator import mul
-from typing import Protocol
 
 from specdec.estimates.measured import RunningMean
 
@@ -35,33 +34,26 @@ _START_R1, _START_R2 = 0.5, 0.3
 _USUALLY_RIGHT, _LEAST_RIGHT = 0.7, 0.05
 
 
-class Trigger(Protocol):
-    """Decides after every token whether the draft leaves now."""
-
-    def fires(self, chance: float, chain: float) -> bool:
-        """Whether to request a verdict. chance: of the last token. chain: product since the last verdict."""
-        ...
-
-    def judged(self, chances: Sequence[float], accepted: int, price: float | None = None) -> None:
-        """A draft with these chances was judged. price: average tokens gained in the time of a draft forward pass."""
-        ...
-
-
-class Dual:
-    """Fires if the chain as a whole, or its last token, is doubtful (PipeSD). `token` alone is HSL; 0 never fires."""
+class Trigger:
+    """Decides after every token whether the draft leaves now. This one fires if the chain as a whole, or its last
+    token, is doubtful (PipeSD). `token` alone is HSL; 0 never fires.
+    """
 
     def __init__(self, chain: float = 0.0, token: float = 0.0) -> None:
         self.chain, self.token = chain, token
 
     def fires(self, chance: float, chain: float) -> bool:
-        """As Trigger.fires."""
+        """Whether to request a verdict. chance: of the last token. chain: product since the last verdict."""
         return chain <= self.chain or chance <= self.token
 
     def judged(self, chances: Sequence[float], accepted: int, price: float | None = None) -> None:
-        """Learns nothing."""
+        """A draft with these chances was judged. price: average tokens gained in the time of a draft forward pass.
+
+        This trigger learns nothing.
+        """
 
 
-class Moving(Dual):
+class Moving(Trigger):
     """A chain threshold that falls when a draft is fully accepted and rises when tokens are rejected (EdgeLLM).
 
     A draft of 4 tokens with a chain chance of 0.25, of which 2 are accepted, divides it by 0.25 ** (2 / 4) = 0.5.
@@ -104,7 +96,7 @@ class AcceptanceByChance:
         return next(worth, _BINS) / _BINS
 
 
-class Learned(Dual):
+class Learned(Trigger):
     """Thresholds below which one more forward pass gains fewer tokens than arrive in its time.
 
     The expected gain of the next token is the chance that everything before it is accepted, from a table learnt from
@@ -144,12 +136,12 @@ def make_trigger(length: str) -> Trigger | None:
     if value == LEARNED and kind in ("token", "sequence", "dual"):
         return Learned(by_chain=kind != "token", by_token=kind != "sequence")
     if kind == "token":
-        return Dual(token=_threshold(value, "token:R2", "token:0.7"))
+        return Trigger(token=_threshold(value, "token:R2", "token:0.7"))
     if kind == "sequence":
-        return Moving() if value == MOVING else Dual(_threshold(value, "sequence:R1", "sequence:0.5"))
+        return Moving() if value == MOVING else Trigger(_threshold(value, "sequence:R1", "sequence:0.5"))
     if kind == "dual":
         chain, _, token = value.partition("/")
-        return Dual(
+        return Trigger(
             _threshold(chain, "dual:R1/R2", "dual:0.5/0.3"), _threshold(token, "dual:R1/R2", "dual:0.5/0.3")
         )
     return None

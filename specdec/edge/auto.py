@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from specdec.draft import TreeSize
-from specdec.drafting import ChainDrafter, Draft, OutcomeDrafter, Proposal
+from specdec.drafting import ChainDrafter, OutcomeDrafter, Proposal
 from specdec.drafting.length import LengthPolicy
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.edge.controller import ENOUGH_DRAFTS, MAX_CHAIN, TREE_BUDGET, Choice, Controller, Mode, Plan
@@ -21,7 +21,6 @@ from specdec.edge.session import EdgeSession
 from specdec.estimates.measured import Measured
 from specdec.estimates.shadow_budget import ShadowBudget
 from specdec.methods import METHODS, STREAM_IN_FLIGHT, Method
-from specdec.verifying import judge
 
 _SHADOW_DEPTH = 5
 _SHADOW_TOKENS = 1.5
@@ -38,29 +37,22 @@ _BELIEVED = 0.9
 """Share of the draft model's own chances that is assumed for its first drafts, before any was compared."""
 
 
-@dataclass(frozen=True)
-class ShadowDraft:
-    """A draft that is not sent. line: its likeliest chain. ranks: rank of each tree node by likelihood, 0 first."""
+def compared_at(proposal: Proposal) -> int:
+    """The answer length at which a whole draft can be compared."""
+    draft = proposal.draft
+    return draft.base + max(len(proposal.guess), *(depth + 1 for depth in draft.depths()), 1)
 
-    draft: Draft
-    line: tuple[int, ...]
-    ranks: tuple[int, ...] = ()
 
-    @property
-    def needs(self) -> int:
-        """Answer length at which the whole draft can be compared."""
-        return self.draft.base + max(len(self.line), *(depth + 1 for depth in self.draft.depths()), 1)
-
-    def is_decided(self, answer: Sequence[int]) -> bool:
-        """Whether more of the answer would add no information: it is long enough, or deviates from the draft."""
-        if len(answer) >= self.needs:
-            return True
-        said = answer[self.draft.base :]
-        return (
-            bool(said)
-            and said[: len(self.line)] != list(self.line[: len(said)])
-            and len(self.draft.tree.along(said)) < len(said)
-        )
+def is_decided(proposal: Proposal, answer: Sequence[int]) -> bool:
+    """Whether more of the answer would add no information: it is long enough, or deviates from the draft."""
+    if len(answer) >= compared_at(proposal):
+        return True
+    said, line = answer[proposal.draft.base :], proposal.guess
+    return (
+        bool(said)
+        and said[: len(line)] != list(line[: len(said)])
+        and len(proposal.draft.tree.along(said)) < len(said)
+    )
 
 
 class ShadowDrafts:
@@ -70,7 +62,7 @@ class ShadowDrafts:
         self._drafter = drafter
         self._measured = measured
         self._budget = budget
-        self._waiting: list[ShadowDraft] = []
+        self._waiting: list[Proposal] = []
         self._base: int | None = None
         self._depth = _SHADOW_DEPTH
 
@@ -85,12 +77,20 @@ class ShadowDrafts:
             self._base = len(answer)
             self._depth = self._how_deep()
 
-    def step(self, answer: Sequence[int]) -> Callable[[], bool]:
-        """A function that runs the next forward pass of the shadow draft; it returns False once the draft is complete.
-        """
+    def step(self, answer: Sequence[int]) -> bool:
+        """One forward pass of the shadow draft; False if the draft is complete."""
         self.begin(answer)
-        before = list(answer[: self._base])
-        return lambda: self._grow(before)
+        before, depth, measured = list(answer[: self._base]), self._depth, self._measured
+        self._drafter.shape, self._drafter.pays = TreeSize(TREE_BUDGET, depth), None
+        if self._drafter.step(before, depth):
+            return True
+        proposal = self._drafter.take(before, depth, depth)
+        if proposal.guess:
+            self._waiting.append(proposal)
+            if measured.chain.drafts < ENOUGH_DRAFTS:
+                expect(measured, proposal)
+        self._base = None
+        return False
 
     def _how_deep(self) -> int:
         alone_s, draft_s = self._measured.alone_s, self._measured.draft_s
@@ -98,29 +98,18 @@ class ShadowDrafts:
             return _SHADOW_DEPTH
         return max(2, min(_SHADOW_DEPTH, round(_SHADOW_TOKENS * alone_s / draft_s)))
 
-    def _grow(self, before: list[int]) -> bool:
-        depth, measured = self._depth, self._measured
-        self._drafter.shape, self._drafter.pays = TreeSize(TREE_BUDGET, depth), None
-        if self._drafter.step(before, depth):
-            return True
-        proposal: Proposal = self._drafter.take(before, depth, depth)
-        if proposal.guess:
-            self._waiting.append(ShadowDraft(proposal.draft, proposal.guess, proposal.ranks))
-            if measured.chain.drafts < ENOUGH_DRAFTS:
-                expect(measured, proposal)
-        self._base = None
-        return False
-
     def judge(self, answer: Sequence[int], over: bool) -> None:
         """Compare the drafts with the verified answer. over: the answer is complete."""
-        ready = [one for one in self._waiting if over or one.is_decided(answer)]
-        self._waiting = [one for one in self._waiting if one not in ready]
-        for one in ready:
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not over and not is_decided(one, answer):
+                self._waiting.append(one)
+                continue
             said = list(answer[one.draft.base :])
             if said:
                 depth = max(one.draft.depths(), default=-1) + 1
-                path = _path(one.draft, said)
-                self._measured.chain.compare(one.line, said)
+                path = one.draft.tree.along(said)
+                self._measured.chain.compare(one.guess, said)
                 self._measured.tree.add(min(len(said), depth), len(path))
                 self._measured.nodes.add(one.ranks, one.draft.depths(), path)
 
@@ -140,13 +129,6 @@ def expect(measured: Measured, proposal: Proposal) -> None:
     measured.chain.expect([chances[node] for node in draft.tree.along(proposal.guess)])
     measured.tree.expect(levels)
     measured.nodes.expect(proposal.ranks, depths, chances)
-
-
-def _path(draft: Draft, said: Sequence[int]) -> Sequence[int]:
-    """The nodes of a tree that match the target's tokens, one per level."""
-    depths = [0, *(depth + 1 for depth in draft.depths())]
-    picks = [said[depth] if depth < len(said) else -1 for depth in depths]
-    return judge(draft, picks, frozenset()).path
 
 
 class ShadowLookups:
@@ -297,15 +279,12 @@ class AutoRounds:
     def _draft_in_shadow(self) -> None:
         """One forward pass of a shadow draft, or the prefill."""
         if self._prefill is not None:
-            if (
-                self._shadows.wanted
-            ):  # after a prefill the draft is always made; otherwise the prefill would be wasted
+            if self._shadows.wanted:  # after a prefill the draft is always made, or the prefill would be wasted
                 self._shadows.begin(self._session.answer)
             self._make_ready()
             return
-        work = self._shadows.step(self._session.answer)
         started = self._clock()
-        if not work():
+        if not self._shadows.step(self._session.answer):
             self._shadow_is_made()
             return
         ended = self._clock()

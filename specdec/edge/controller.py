@@ -122,21 +122,6 @@ class Choice:
     why: str
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """A candidate tree."""
-
-    size: int
-    budget: int
-    grown: int
-    round_s: float
-    tau: float
-
-    @property
-    def token_s(self) -> float:
-        return self.round_s / self.tau
-
-
 FIRST = Choice(
     Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it"
 )
@@ -272,7 +257,7 @@ class Controller:
         """
         measured = self.measured
         alone_s, in_peace_s = measured.alone_s, measured.alone_in_peace_s
-        told_s = measured.told_rows_s(1)
+        told_s = measured.cloud_forwards.told_s(1)
         if alone_s is not None and told_s is not None and measured.tokens_alone < _PROVEN:
             return min(alone_s, told_s + measured.queue_alone_s)
         if alone_s is None or in_peace_s is None or not measured.may_feel_drafts_unseen:
@@ -425,26 +410,27 @@ class Controller:
         measured, known = self.measured, self.measured.nodes.drafts >= ENOUGH_DRAFTS
         budgets = BUDGETS if known else (TREE_BUDGET,)
         ready = measured.tree_ready.value
-        best: _Tree | None = None
+        best: Plan | None = None
         for size in range(2, MAX_TREE + 1):
             prepares = self.prepares(size)
             exchanges = {budget: self._present.exchange_s(budget + 1, prepares) for budget in budgets}
-            whole: _Tree | None = None
-            cheapest: _Tree | None = None
+            whole: Plan | None = None
+            cheapest: Plan | None = None
             for budget, exchange_s in exchanges.items():
                 if budget < size:
                     continue
                 tau = measured.nodes.expected(size, budget) if known else measured.tree.expected(size)
                 drafting_s, grown = self._level_s(budget, size)
                 late = self._late(size, drafting_s, budget + 1, ready) if prepares else size
-                tree = _Tree(size, budget, grown, late * drafting_s + exchange_s, tau)
+                round_s = late * drafting_s + exchange_s
+                tree = Plan("tree", size, round_s / tau, budget, grown, round_s, tau)
                 whole = whole or tree
-                if cheapest is None or tree.token_s < cheapest.token_s:
+                if cheapest is None or _token_s(tree) < _token_s(cheapest):
                     cheapest = tree
             if whole is None or cheapest is None:
                 continue
-            chosen = cheapest if cheapest.token_s < (1.0 - NOISE) * whole.token_s else whole
-            if best is None or chosen.token_s < best.token_s:
+            chosen = cheapest if _token_s(cheapest) < (1.0 - NOISE) * _token_s(whole) else whole
+            if best is None or _token_s(chosen) < _token_s(best):
                 best = chosen
         assert best is not None
         cloud_s = self._present.cloud_s(best.budget + 1, self.prepares(best.size))
@@ -502,7 +488,8 @@ class Controller:
         others = sorted((plan for plan in plans.values() if plan.mode != best.mode), key=_token_s)
         parts = [f"{best.label}: {_token_s(best) * 1e3:.3g} ms a token"]
         parts += [f"{plan.label}: {_token_s(plan) * 1e3:.3g}" for plan in others]
-        figures = {"RTT": measured.rtt_s, "draft": measured.draft_s, "verify": measured.verify_rows_s(1)}
+        verify_s = measured.cloud_forwards.measured_s(1)
+        figures = {"RTT": measured.rtt_s, "draft": measured.draft_s, "verify": verify_s}
         parts.append(
             ", ".join(f"{name} {value * 1e3:.3g} ms" for name, value in figures.items() if value is not None)
         )

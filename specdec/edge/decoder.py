@@ -190,7 +190,7 @@ class EdgeDecoder:
     def _plan_anew(self) -> None:
         """Reset the controller and the length policy, because the measurements changed."""
         if self._draft_model is not None:
-            self._measured.told_of_drafts(paced_row_times(self._draft_model))
+            self._measured.draft_forwards.told(paced_row_times(self._draft_model))
         self._controller = Controller(self._measured, self._gamma)
         tree = self._method.tree
         self._length = LengthPolicy(self._method.length, self._gamma if tree is None else tree.depth)

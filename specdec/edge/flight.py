@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from specdec.draft import promise_of
 from specdec.drafting import Draft, Proposal
 from specdec.drafting.triggers import Trigger
 from specdec.errors import ProtocolError
@@ -32,25 +31,15 @@ from specdec.verifying import path_to
 class DraftPreparation:
     """How a draft was made. draft_ms, ready and sync_ms are those of specdec.edge.stats.RoundStats.
 
-    promise: tokens that the draft model expects to be accepted; 0 if not computed. ranks: rank of each tree node by
-    likelihood, 0 first; empty if unknown. chances: of a chain's tokens, for `trigger`, which is told how many were
-    accepted. looked_up: made by a lookup, so it says nothing about the draft model.
+    trigger: is told how many tokens of a chain were accepted. looked_up: made by a lookup, so it says nothing about the
+    draft model.
     """
 
     draft_ms: float
-    promise: float = 0.0
     ready: int | None = None
     sync_ms: float | None = None
-    ranks: tuple[int, ...] = ()
-    chances: tuple[float, ...] = ()
     trigger: Trigger | None = None
     looked_up: bool = False
-
-    def followed_by(self, other: DraftPreparation) -> DraftPreparation:
-        """The two preparations joined into one, for one chain."""
-        draft_ms, chances = self.draft_ms + other.draft_ms, self.chances + other.chances
-        promise = promise_of(chances) if chances else self.promise
-        return replace(self, draft_ms=draft_ms, promise=promise, chances=chances)
 
 
 @dataclass
@@ -59,11 +48,9 @@ class DraftInFlight:
 
     Attributes:
         round: Number of its round.
-        draft: The draft.
-        guess: Its likeliest path, as token ids.
+        proposal: The draft as it was proposed.
         messages: For each message sent once the draft was complete: when it was sent (seconds) and its bytes.
         preparation: How it was made.
-        q: Its rows of the draft's distribution, with rejection sampling.
         recovery: State of a rejection that was received in part.
         received_bytes: Bytes of replies that did not end the round.
         hints: How many of these replies were hints.
@@ -74,11 +61,9 @@ class DraftInFlight:
     """
 
     round: int
-    draft: Draft
-    guess: tuple[int, ...]
+    proposal: Proposal
     messages: tuple[tuple[float, int], ...]
     preparation: DraftPreparation
-    q: Tensor | None = None
     recovery: EdgeRecovery | None = None
     received_bytes: int = 0
     hints: int = 0
@@ -87,9 +72,9 @@ class DraftInFlight:
     voided: tuple[tuple[float, int], ...] = ()
 
     @property
-    def proposal(self) -> Proposal:
-        """The draft as it was proposed."""
-        return Proposal(self.draft, self.guess, self.q)
+    def draft(self) -> Draft:
+        """The draft."""
+        return self.proposal.draft
 
     @property
     def sent_s(self) -> float:
@@ -115,28 +100,28 @@ class DraftInFlight:
 
     def compare(self, verified: Sequence[int], accepted: int, measured: Measured) -> None:
         """Record in `measured` how many tokens of the draft, and of its likeliest chain, match the verified ones."""
+        proposal, trigger = self.proposal, self.preparation.trigger
         if not self.preparation.looked_up:
-            measured.chain.compare(self.guess, verified)
-        if self.preparation.promise > 0.0:
-            measured.kept.add(min(2.0, accepted / self.preparation.promise))
-        if self.preparation.trigger is not None and self.preparation.chances:
-            self.preparation.trigger.judged(self.preparation.chances, accepted, measured.forward_price)
-        if not self.draft.is_chain:
+            measured.chain.compare(proposal.guess, verified)
+        if proposal.promise > 0.0:
+            measured.kept.add(min(2.0, accepted / proposal.promise))
+        if self.draft.is_chain:
+            if trigger is not None and proposal.chances:
+                trigger.judged(proposal.chances, accepted, measured.forward_price)
+        else:
             depths = self.draft.depths()
             depth = max(depths, default=-1) + 1
             measured.tree.add(min(depth, accepted + 1), accepted)
             path = self.draft.tree.along(verified)[:accepted]
-            measured.nodes.add(self.preparation.ranks, depths, path)
+            measured.nodes.add(proposal.ranks, depths, path)
 
     def followed_by(self, other: DraftInFlight) -> DraftInFlight:
         """The two drafts joined into one chain, for one verdict."""
         return DraftInFlight(
             other.round,
-            Draft(self.draft.base, self.draft.ids + other.draft.ids),
-            self.guess + other.guess,
+            self.proposal.followed_by(other.proposal),
             self.messages + other.messages,
-            self.preparation.followed_by(other.preparation),
-            None if self.q is None or other.q is None else torch.cat([self.q, other.q]),
+            replace(self.preparation, draft_ms=self.preparation.draft_ms + other.preparation.draft_ms),
             received_bytes=self.received_bytes + other.received_bytes,
             hints=self.hints + other.hints,
             behind=self.behind or other.behind,
@@ -176,7 +161,7 @@ class Flight:
             return list(answer)
         expected = [*answer[: self._sent[0].draft.base]]
         for sent in self._sent:
-            expected = [*expected[: sent.draft.base], *sent.guess]
+            expected = [*expected[: sent.draft.base], *sent.proposal.guess]
         return expected
 
     def add(self, sent: DraftInFlight) -> None:
@@ -290,11 +275,12 @@ class RejectionRecovery:
 
         Raises ProtocolError for a rejection that does not fit the draft.
         """
-        if sent.q is None or message.last >= len(sent.draft.ids):
+        q = sent.proposal.q
+        if q is None or message.last >= len(sent.draft.ids):
             raise ProtocolError(f"a verdict rejects token {message.last} of a draft of {len(sent.draft.ids)}")
         if sent.recovery is None:
             position = sent.draft.base + message.last
-            sent.recovery = EdgeRecovery(sent.q[message.last].cpu(), self._seed, position)
+            sent.recovery = EdgeRecovery(q[message.last].cpu(), self._seed, position)
         token = sent.recovery.token(row_from_wire(message))
         if token is None:
             self.pending = sent

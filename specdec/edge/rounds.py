@@ -43,7 +43,7 @@ class Rounds:
         self._predrafter = drafter if isinstance(drafter, OutcomeDrafter) else None
         if self._predrafter is not None:
             self._predrafter.prices.price_s = measured.draft_rows_s
-            self._predrafter.prices.tried = measured.knows_draft_rows
+            self._predrafter.prices.tried = measured.draft_forwards.was_told
         self._chain = drafter if isinstance(drafter, ChainDrafter | LookupDrafter) else None
         if isinstance(drafter, ChainDrafter):  # nothing can arrive that would end a draft early
             known = policy.name == "fixed" or policy.trigger is not None
@@ -78,7 +78,8 @@ class Rounds:
         measured = self._measured
         kept = [measured.kept.value * chance for chance in chances]
         rest_s = (measured.away_s or 0.0) + self._spent_s
-        price_s = measured.verify_rows_s if measured.verify_s is not None else measured.told_rows_s
+        forwards = measured.cloud_forwards
+        price_s = forwards.told_s if measured.verify_s is None else forwards.measured_s
         return nodes_worth_sending(kept, price_s, rest_s, measured.tokens_per_s)
 
     def advance(self) -> list[int]:
@@ -262,15 +263,13 @@ class Rounds:
         if self._method.leave == "plan" and isinstance(self._drafter, ChainDrafter):  # with the parts sent before
             size = max(size, session.sent_of(len(expected), self._drafter.predicted(expected)))
         proposal = self._drafter.take(expected, size, room)
+        proposal = replace(proposal, promise=proposal.promise or self._promise)
+        self._promise = 0.0
         preparation = DraftPreparation(
             self._spent_s * 1e3,
-            proposal.promise or self._promise,
-            ranks=proposal.ranks,
-            chances=proposal.chances if proposal.draft.is_chain else (),
             trigger=self._policy.trigger,
             looked_up=isinstance(self._drafter, LookupDrafter),
         )
-        self._promise = 0.0
         if self._ready is not None and self._verdict_s is not None:
             ready = min(self._ready, len(proposal.guess))
             sync_ms = (self._clock() - self._verdict_s) * 1e3

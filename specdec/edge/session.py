@@ -325,9 +325,7 @@ class EdgeSession:
         if not self._flight:  # no reply could be due, and this thread was not listening
             self._heartbeat.heard(now)
         self._rejections.told()
-        flying = DraftInFlight(
-            self._round, proposal.draft, proposal.guess, ((now, size),), preparation, proposal.q
-        )
+        flying = DraftInFlight(self._round, proposal, ((now, size),), preparation)
         flying.parts, flying.voided, self._voided = parts, self._voided, ()
         flying.behind, self.streams = self.streams or len(self._flight) > 0, False
         self._flight.add(flying)

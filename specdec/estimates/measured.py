@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from statistics import median_high
 
 import numpy
 
@@ -19,18 +20,12 @@ _OUTLIER = 4.0
 """Values above this many times the median are clipped to it."""
 
 
-def _median(values: Iterable[float]) -> float:
-    """The median; of two middle values, the upper one."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2]
+class _OfLatest:
+    """One figure of the last values, computed lazily."""
 
-
-class RunningMedian:
-    """The median of the last values, computed lazily."""
-
-    def __init__(self, window: int = 32) -> None:
+    def __init__(self, window: int) -> None:
         self._values: deque[float] = deque(maxlen=window)
-        self._median: float | None = None
+        self._found: float | None = None
 
     def __len__(self) -> int:
         return len(self._values)
@@ -38,14 +33,27 @@ class RunningMedian:
     def add(self, value: float) -> None:
         """One more value."""
         self._values.append(value)
-        self._median = None
+        self._found = None
 
     @property
     def value(self) -> float | None:
-        """The median (of two middle values, the upper one); None without values."""
-        if self._median is None and self._values:
-            self._median = _median(self._values)
-        return self._median
+        """The figure; None without values."""
+        if self._found is None and self._values:
+            self._found = self._compute()
+        return self._found
+
+    def _compute(self) -> float:
+        raise NotImplementedError
+
+
+class RunningMedian(_OfLatest):
+    """The median of the last values; of two middle values, the upper one."""
+
+    def __init__(self, window: int = 32) -> None:
+        super().__init__(window)
+
+    def _compute(self) -> float:
+        return median_high(self._values)
 
 
 class QuietMedian:
@@ -63,34 +71,21 @@ class QuietMedian:
     def value(self, cost: float) -> float | None:
         """The median; None without values. cost: slowdown per second of the other side's work, as estimated now."""
         if self._values and (self._found[1] is None or self._found[0] != cost):
-            self._found = (cost, _median(seconds * (1.0 - cost * share) for seconds, share in self._values))
+            self._found = (cost, median_high(seconds * (1.0 - cost * share) for seconds, share in self._values))
         return self._found[1]
 
 
-class CalmMean:
+class CalmMean(_OfLatest):
     """The mean of the last values, with outliers clipped to a multiple of the median. For waiting times, which vary too
     much for a median to be informative.
     """
 
     def __init__(self, window: int = 12) -> None:
-        self._values: deque[float] = deque(maxlen=window)
-        self._mean: float | None = None
+        super().__init__(window)
 
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def add(self, value: float) -> None:
-        """One more value."""
-        self._values.append(value)
-        self._mean = None
-
-    @property
-    def value(self) -> float | None:
-        """The mean; None without values."""
-        if self._mean is None and self._values:
-            most = _OUTLIER * _median(self._values)
-            self._mean = sum(min(value, most) for value in self._values) / len(self._values)
-        return self._mean
+    def _compute(self) -> float:
+        most = _OUTLIER * median_high(self._values)
+        return sum(min(value, most) for value in self._values) / len(self._values)
 
 
 class RunningMean:
@@ -130,7 +125,7 @@ _AS_ALONE = 3.0
 _PRIOR, _PRIOR_TRIED = 0.7, 2.0
 _LOOKED_UP = 0.3
 """Prior chance that a looked-up token is right; on six public question files it was 7 to 38 %."""
-_OF_THE_EDGE = ("_draft", "_ahead", "_draft_by_rows", "_rtt", "_rtt_of_prompt", "uplink")
+_OF_THE_EDGE = ("_draft", "_ahead", "draft_forwards", "_rtt", "_rtt_of_prompt", "uplink")
 """Fields of `Measured` that do not depend on the target."""
 _IN_PEACE, _OUTLASTS = 24, 8
 """Tokens in the median of an undisturbed cloud's time, and tokens after a draft that are left out of it."""
@@ -223,6 +218,8 @@ class Measured:
         foretold: How often exits are right when they contradict the draft.
         tokens_alone: Timed tokens of the cloud alone.
         beside_share: Share of a verification during which the edge was drafting.
+        draft_forwards: Times of the draft model's forward passes by rows.
+        cloud_forwards: The cloud's forward-pass times by rows, which also show how much drafting slows them.
         uplink: Cost of uploads.
         draft_tokens: Tokens per draft.
     """
@@ -230,9 +227,9 @@ class Measured:
     def __init__(self) -> None:
         self._draft = QuietMedian()
         self._ahead = RunningMedian()
-        self._draft_by_rows = ForwardTimes()
+        self.draft_forwards = ForwardTimes()
         self._verify = RunningMedian()
-        self._verify_by_rows = ForwardTimes()
+        self.cloud_forwards = ForwardTimes()
         self._several = CalmMean()
         self._in_peace = RunningMedian(_IN_PEACE)
         self._quiet_run = 0
@@ -288,21 +285,12 @@ class Measured:
 
     def _priced(self, forward_s: float, rows: int, beside_s: float = 0.0) -> None:
         if rows:
-            self._draft_by_rows.add(rows, forward_s, beside_s)
-
-    def told_of_drafts(self, row_us: Sequence[tuple[int, int]]) -> None:
-        """Draft forward-pass times that were measured when the model was loaded: (rows, microseconds)."""
-        self._draft_by_rows.told(row_us)
-
-    @property
-    def knows_draft_rows(self) -> bool:
-        """Whether draft forward passes were timed by rows at load time."""
-        return self._draft_by_rows.was_told
+            self.draft_forwards.add(rows, forward_s, beside_s)
 
     def draft_rows_s(self, rows: int) -> float | None:
         """Seconds of a draft forward pass over n rows: measured, else as timed at load; None if unknown."""
-        measured_s = self._draft_by_rows.measured_s(rows, self._verify_by_rows)
-        return self._draft_by_rows.told_s(rows) if measured_s is None else measured_s
+        measured_s = self.draft_forwards.measured_s(rows, self.cloud_forwards)
+        return self.draft_forwards.told_s(rows) if measured_s is None else measured_s
 
     def exchanged(
         self,
@@ -327,7 +315,7 @@ class Measured:
         self._quiet_run = 0
         if queue_s is not None:
             self._queue.add(queue_s)
-        self._verify_by_rows.add(rows, verify_s, beside_s)
+        self.cloud_forwards.add(rows, verify_s, beside_s)
         if verify_s > 0.0:
             self.beside_share.add(min(1.0, beside_s / verify_s))
 
@@ -373,16 +361,16 @@ class Measured:
             self.in_cloud.add(min(drafted, accepted + 1), accepted)
             if draft_s > 0.0:
                 self._cloud_draft.add(draft_s / drafted)
-                self._verify_by_rows.add(drafted + 1, verify_s - draft_s, beside_s)
+                self.cloud_forwards.add(drafted + 1, verify_s - draft_s, beside_s)
                 return
-            target_s = self.verify_rows_s(drafted + 1) or self.told_rows_s(drafted + 1)
+            target_s = self.cloud_forwards.measured_s(drafted + 1) or self.cloud_forwards.told_s(drafted + 1)
             if target_s is not None and not self._told_cloud_draft_s:
                 self._cloud_draft.add(max(0.0, verify_s - target_s) / drafted)
             return
         if self.in_cloud.drafts:
             self.in_cloud.fade()
         if tokens == 1:
-            self._verify_by_rows.add(1, verify_s, beside_s)
+            self.cloud_forwards.add(1, verify_s, beside_s)
             self.tokens_alone += 1
             self._quiet_run = 0 if beside_s else self._quiet_run + 1
             if self._quiet_run > _OUTLASTS:
@@ -407,15 +395,10 @@ class Measured:
             self.lookups.add(1, 0)
 
     @property
-    def cloud_forwards(self) -> ForwardTimes:
-        """The cloud's forward-pass times, which also show how much drafting slows them."""
-        return self._verify_by_rows
-
-    @property
     def draft_s(self) -> float | None:
         """Seconds of one draft forward pass (Tp)."""
         median_s = self._draft.value(self.cloud_forwards.beside_cost)
-        return self._draft_by_rows.told_s(1) if median_s is None else median_s
+        return self.draft_forwards.told_s(1) if median_s is None else median_s
 
     @property
     def ahead_s(self) -> float | None:
@@ -431,26 +414,17 @@ class Measured:
         """Times reported by the verifier. row_us: forward passes of the target, (rows, microseconds). draft_us: one
         forward pass of its own draft model; 0: not reported.
         """
-        self._verify_by_rows.told(row_us)
+        self.cloud_forwards.told(row_us)
         self._told_cloud_draft_s = draft_us / 1e6
-
-    def verify_rows_s(self, rows: int) -> float | None:
-        """Seconds of a verification over n rows (see ForwardTimes.measured_s)."""
-        return self._verify_by_rows.measured_s(rows)
-
-    def told_rows_s(self, rows: int) -> float | None:
-        """Seconds of a forward pass over n rows that the verifier reported, measured when idle; None if not reported.
-        """
-        return self._verify_by_rows.told_s(rows)
 
     @property
     def alone_s(self) -> float | None:
         """Present seconds per token of a cloud that decodes alone. Before any measurement, as the verifier reported."""
-        one_s = self.verify_rows_s(1)
+        one_s = self.cloud_forwards.measured_s(1)
         if one_s is None:
             one_s = self._several.value
         if one_s is None:
-            one_s = self._verify_by_rows.told_s(1)
+            one_s = self.cloud_forwards.told_s(1)
         return None if one_s is None else one_s + self.queue_alone_s
 
     @property
@@ -528,10 +502,6 @@ class Measured:
             return float(size)
         forwards = exchange_s / level_s
         return size * (1.0 - math.exp(-_READY * forwards / size))
-
-    def acceptance(self, depth: int) -> float:
-        """Chance that a chain's token at `depth` is accepted if all before it are (see AcceptanceEstimate.chance)."""
-        return self.chain.chance(depth)
 
 
 _ROW_CLASSES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
@@ -691,13 +661,8 @@ class ForwardTimes:
         """Reported seconds, linear between the row counts reported; 1 if nothing was reported."""
         if not self._told:
             return 1.0
-        before = self._told[0]
-        for after in self._told:
-            if rows <= after[0]:
-                share = (rows - before[0]) / max(after[0] - before[0], 1)
-                return max(before[1] + share * (after[1] - before[1]), 1e-9)
-            before = after
-        return max(before[1], 1e-9)
+        rows_told, seconds = zip(*self._told, strict=True)
+        return max(float(numpy.interp(rows, rows_told, seconds)), 1e-9)
 
 
 def _class_of(rows: int) -> int:

@@ -34,7 +34,7 @@ class CurrentTimes:
         """
         if rows not in self._verify_s:
             measured = self._measured
-            known_s = measured.verify_rows_s(rows) or measured.told_rows_s(rows)
+            known_s = measured.cloud_forwards.measured_s(rows) or measured.cloud_forwards.told_s(rows)
             self._verify_s[rows] = known_s if known_s is not None else measured.alone_s or 0.0
         return self._verify_s[rows] * self.slower if beside else self._verify_s[rows]
 

@@ -50,7 +50,7 @@ class Trial:
         if self._tried < _TRY or not self._measured.may_feel_drafts_unseen:
             return
         in_peace_s = self._measured.alone_in_peace_s
-        alone_s = in_peace_s or self._measured.told_rows_s(1) or self._measured.alone_s or 0.0
+        alone_s = in_peace_s or self._measured.cloud_forwards.told_s(1) or self._measured.alone_s or 0.0
         drafting_s = self._seconds / self._tokens
         if _CLEAR * drafting_s <= alone_s:
             return

@@ -81,8 +81,7 @@ class Accounts:
 
     MOST = 10_000
 
-    def __init__(self, make: Callable[[], Account] = Account) -> None:
-        self._make = make
+    def __init__(self) -> None:
         self._known: dict[bytes, Account] = {}
         self._lock = threading.Lock()
 
@@ -93,5 +92,5 @@ class Accounts:
             if found is None:
                 if len(self._known) >= self.MOST:
                     self._known = {name: one for name, one in self._known.items() if not one.untouched}
-                found = self._known[owner] = self._make()
+                found = self._known[owner] = Account()
             return found

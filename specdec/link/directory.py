@@ -56,14 +56,11 @@ class FleetRoute:
         address: str,
         key: str | Path | None = None,
         clock: Callable[[], float] = time.monotonic,
-        edge: bytes | None = None,
     ) -> None:
-        """address: fleet://HOST:PORT. key: file with this edge's key, valid for the directory and all verifiers. edge:
-        this edge's id; None: random.
-        """
+        """address: fleet://HOST:PORT. key: file with this edge's key, valid for the directory and all verifiers."""
         self.address = address
         self._clock = clock
-        self._edge = edge or secrets.token_bytes(EDGE_BYTES)
+        self._edge = secrets.token_bytes(EDGE_BYTES)
         self._dealer = Dealer("the directory", MOST_BYTES, key, clock)
         self._number = 0
         self._at = ""

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Meta
 
 from specdec.link.wire import (
-    MAX_UP_BYTES,
     AloneUp,
     Close,
     DraftUp,
@@ -80,9 +79,9 @@ def with_trace(message: Carrier, trace: str) -> Carrier:
     return traced
 
 
-def decode_traced(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
+def decode_traced(data: bytes) -> Up:
     """As decode_up, but keeps the trace of messages that may have one; an undecodable trace is dropped."""
-    message = decode_up(data, max_bytes)
+    message = decode_up(data)
     if type(message) not in _KINDS and not isinstance(message, PartUp):
         return message
     try:

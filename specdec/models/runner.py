@@ -22,7 +22,7 @@ from specdec.models.attention.choice import Attention, attention_for
 from specdec.models.attention.segment import Segment
 from specdec.models.families import Family
 from specdec.models.layers.compiled import CompiledPieces
-from specdec.models.layers.pieces import Layer, Pieces, PlainPieces, Projected, is_plain
+from specdec.models.layers.pieces import Layer, PlainPieces, Projected, is_plain
 from specdec.models.static import StaticForward, make_static
 
 LayerObserver = Callable[[int, Tensor], None]
@@ -102,7 +102,6 @@ class DecoderRunner:
         self._final_norm: Tensor = family.norm(text_model.norm)
         self._rotary = text_model.rotary_emb
         self.ropes = family.ropes
-        self._deepstack = family.deepstack
         layers = text_model.layers[: self.layer_count]
         self.layers: list[Layer] = [family.read_layer(layer, config, i) for i, layer in enumerate(layers)]
         if how.deterministic:
@@ -124,7 +123,9 @@ class DecoderRunner:
             self.heads // self.kv_heads, self.head_dim, self.dtype, self.device, scale, how.deterministic
         )
         plain = PlainPieces(self.heads, self.kv_heads, self.head_dim, self.hidden_size, self.eps)
-        self._pieces: Pieces = CompiledPieces(plain, self.layers, self.device) if how.compiled else plain
+        self._pieces: PlainPieces | CompiledPieces = plain
+        if how.compiled:
+            self._pieces = CompiledPieces(plain, self.layers, self.device)
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: ForwardPace | None = None
         self.joint: Joint | None = None

@@ -60,7 +60,7 @@ def test_there_are_no_hints_for_rejection_sampling(text_pair: Pair) -> None:
     cloud = Cloud(text_pair.target, HintMaker(make_exits(text_pair.target)))
     options = GenerationOptions(20, temperature=1.0)
     cloud.open(1, options=options, hints=8, recovery=int(Recovery.ROW))
-    assert cloud.engine._works[next(iter(cloud.engine._works))]._hinting is None
+    assert cloud.engine._sessions[next(iter(cloud.engine._sessions))]._hinting is None
 
 
 def test_a_verdict_that_is_known_in_part_has_no_hints(text_pair: Pair) -> None:

@@ -18,6 +18,7 @@ from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_INTERNAL,
     ERROR_REFUSED,
+    AloneUp,
     DraftUp,
     ErrorDown,
     Open,
@@ -308,7 +309,7 @@ def test_sessions_that_rest_make_room_and_come_back(text_pair: Pair) -> None:
             cloud.submit_draft(session, round_, base, right[base : base + 3])
             cloud.work()
             assert engine.budget.used <= engine.budget.total
-            held = sum(work._verifier._session.kv_bytes for work in engine._works.values())
+            held = sum(work._verifier._session.kv_bytes for work in engine._sessions.values())
             assert held <= engine.budget.total
             verdict = cloud.last(session)
             assert isinstance(verdict, VerdictDown) and verdict.round == round_
@@ -325,6 +326,21 @@ def test_who_waits_for_room_goes_on_when_there_is_some(text_pair: Pair) -> None:
         verdict = cloud.last(session)
         assert isinstance(verdict, VerdictDown)
         assert_right(cloud, text_pair, session, batch=verdict.batch)
+
+
+def test_who_gets_more_to_do_while_it_waits_for_room_does_one_thing_after_another(text_pair: Pair) -> None:
+    cloud = opened(text_pair, 3, kv_bytes=kv_bytes_for(text_pair, 2))
+    evicted = next(one for one in (1, 2, 3) if key_of(one) not in cloud.engine.budget.admitted)
+    others = [one for one in (1, 2, 3) if one != evicted]
+    draft_all(cloud, text_pair, [*others, evicted])
+    cloud.engine.submit(SessionTask(key_of(evicted), AloneUp(evicted, 2, 0), 0.0))
+    cloud.work()
+    said = [message for number, message in cloud.said if number == evicted][1:]
+    assert isinstance(said[0], VerdictDown), "its draft was not lost"
+    assert isinstance(said[-1], Tokens) and said[-1].base + len(said[-1].ids) == OPTIONS.max_new_tokens
+    streamed = [token for message in said[1:] if isinstance(message, Tokens) for token in message.ids]
+    right = expected(text_pair, evicted, OPTIONS.max_new_tokens)
+    assert streamed == right[-len(streamed) :]
 
 
 def test_a_prompt_that_there_is_no_room_for_is_told_so(text_pair: Pair) -> None:

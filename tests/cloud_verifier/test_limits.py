@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from io import StringIO
 
 import msgspec
 import pytest
@@ -18,7 +19,9 @@ from cloud_verifier.limits import (
     vain_labour_of,
     weight_of,
 )
+from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import MOST_CLIENTS, ClientGone, Clients, Outbox, SessionTable
+from cloud_verifier.observing.counts import SessionUse
 from cloud_verifier.security.records import ClientKey, Quota
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
@@ -117,10 +120,10 @@ class TestClients:
         clients.know(b"3", key_of("other", messages_per_s=5))
         assert first.owner == second.owner != other.owner
         assert sum(client.bucket.take() for client in (first, second) * 20) == 10 and other.bucket.take()
-        table = SessionTable(10, 60)
+        table, use = SessionTable(10, 60), SessionUse("", EventLog(StringIO()))
         for identity in (b"1", b"2"):
-            table.add((identity, 1), 0.0, clients.heard_of(identity).owner)
-        table.add((b"1", 1), 0.0, first.owner)  # opened again
+            table.add((identity, 1), clients.heard_of(identity).owner, use)
+        table.add((b"1", 1), first.owner, use)  # opened again
         assert table.owned_by(b"robot") == 2
         table.remove((b"1", 1))
         assert table.owned_by(b"robot") == 1 and table.owned_by(b"other") == 0

@@ -259,7 +259,7 @@ def test_a_cache_is_made_once_as_large_as_it_will_be(text_pair: Pair) -> None:
     cloud = sharing(text_pair.target)
     begin(cloud, 1, text(60))
     work_until(cloud, lambda: bool(cloud.said))
-    session = cloud.engine._works[key_of(1)]._verifier._session  # type: ignore[union-attr]
+    session = cloud.engine._sessions[key_of(1)]._verifier._session  # type: ignore[union-attr]
     place = session._cache.data_ptr()
     finish(cloud, text_pair.target, {1: text(60)})
     assert session._cache.data_ptr() == place
@@ -276,7 +276,7 @@ def test_pictures_are_named_once_and_not_in_the_engines_thread(
         named.append(threading.current_thread().name)
         return data[-8:]
 
-    monkeypatch.setattr("cloud_verifier.engine.prompts.name_of", name_of)
+    monkeypatch.setattr("cloud_verifier.engine.pictures.name_of", name_of)
     cloud = sharing(vision_pair.target)
     begin(cloud, 1, chat_prompt(vision_pair.target, "look", images=[picture(1)]))
     work_until(cloud, lambda: any(isinstance(message, Opened) for _, message in cloud.said))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from io import StringIO
 
 import pytest
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
+from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import SessionTable
+from cloud_verifier.observing.counts import SessionUse
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import wire
 from specdec.models import Prompt, chat_prompt
@@ -180,9 +183,10 @@ class TestPieces:
     def test_table_has_a_limit_and_a_timeout(self) -> None:
         table = SessionTable(max_sessions=1, timeout_s=10)
         assert table.next_expiry() is None
-        assert table.add((b"a", 1), now=0.0)
-        assert table.add((b"a", 1), now=5.0)  # opened again
-        assert not table.add((b"b", 1), now=5.0)
+        first, later = (SessionUse("", EventLog(StringIO()), began_s=at_s) for at_s in (0.0, 5.0))
+        assert table.add((b"a", 1), b"a", first)
+        assert table.add((b"a", 1), b"a", later)  # opened again
+        assert not table.add((b"b", 1), b"b", later)
         assert table.next_expiry() == 15.0
         assert table.expired(now=14.0) == []
         assert table.expired(now=16.0) == [(b"a", 1)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+
+from specdec.settings import settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _NOT_OURS = {"build", "install", "log", "node_modules", "runs", "site"}
@@ -70,3 +72,14 @@ def shell_lines(text: str) -> list[str]:
 def inline_code(text: str) -> list[str]:
     """What stands between backticks in the prose."""
     return _INLINE.findall(_FENCED.sub("", text))
+
+
+def settings_table(kind: type, names: Collection[str] = ()) -> str:
+    """A Markdown table of these settings (all if `names` is empty): flag, default, range and help."""
+    rows = ["| setting | default | range | |\n|---|---|---|---|\n"]
+    for name, told in settings_of(kind).items():
+        if not names or name in names:
+            may_be = told.range or ", ".join(f"`{one}`" for one in told.choices)
+            unit = f" {told.unit}" if told.unit and not told.shown and told.shown_default != "none" else ""
+            rows.append(f"| `{told.spellings[0]}` | {told.shown_default}{unit} | {may_be} | {told.help} |\n")
+    return "".join(rows)

@@ -9,8 +9,8 @@ import os
 import re
 
 from cloud_verifier.config import ServerConfig
-from specdec.settings import settings_of, settings_table
-from tests.docs.pages import ROOT
+from specdec.settings import settings_of
+from tests.docs.pages import ROOT, settings_table
 
 TABLE = re.compile(r"<!-- settings: (all but )?(\w+) -->\n(.*?)<!-- end -->", re.S)
 PAGE = ROOT / "cloud_verifier" / "README.md"

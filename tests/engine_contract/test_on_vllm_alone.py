@@ -60,7 +60,7 @@ def test_a_draft_longer_than_a_forward_takes_is_judged_whole(client: Client, tar
 
 
 def test_more_than_there_ever_is_of_cache_is_refused_at_once(client: Client, target: LoadedModel) -> None:
-    client.engine._budget.total = 1 << 10  # type: ignore[attr-defined]
+    client.engine.budget.total = 1 << 10
     client.open(1, prompt_of(1))
     client.work()
     found = client.refused(1)

@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from specdec.drafting import ChainDrafter, Draft, DraftModel
+from specdec.drafting import ChainDrafter, Draft, DraftModel, Proposal
 from specdec.edge.flight import DraftInFlight, DraftPreparation, Flight
 from specdec.edge.rounds import LIKELIER, SideDraft
 from specdec.edge.session import EdgeSession
@@ -73,7 +73,7 @@ def test_drafts_up_to_a_round_are_seen_as_one_and_stay_on_their_way() -> None:
     flight = Flight()
     for round_ in (3, 4, 5):
         ids = (round_, round_ + 10)
-        flight.add(DraftInFlight(round_, Draft(2 * round_, ids), ids, ((1.0, 9),), DraftPreparation(0.0)))
+        flight.add(DraftInFlight(round_, Proposal(Draft(2 * round_, ids), ids), ((1.0, 9),), DraftPreparation(0.0)))
     joined = flight.up_to(4)
     assert joined is not None and (joined.round, joined.draft.base, joined.draft.ids) == (4, 6, (3, 13, 4, 14))
     assert len(flight) == 3 and flight.oldest is not None and flight.oldest.draft.ids == (3, 13)
@@ -120,7 +120,7 @@ def test_the_deepest_exits_surest_word_counts_and_only_of_drafts_that_are_on_the
     session = EdgeSession(None, lambda: 0.0, Event(), history, Measured(), StopText(None, (), history))  # type: ignore[arg-type]
     for round_, ids in ((1, (3, 4)), (2, (5, 6))):
         base = 2 * round_
-        session._flight.add(DraftInFlight(round_, Draft(base, ids), ids, ((1.0, 9),), DraftPreparation(0.0)))
+        session._flight.add(DraftInFlight(round_, Proposal(Draft(base, ids), ids), ((1.0, 9),), DraftPreparation(0.0)))
     assert session.hinted is None
     session.hints += [HintDown(1, 1, 0, 9, 0.9, 2, 0), HintDown(1, 1, 1, 9, 0.2, 5, 0), HintDown(1, 1, 2, 9, 0.4, 5, 0)]
     assert session.hinted == ([7, 8, 3, 4, 9], 0.4)

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from specdec.drafting import Draft
+from specdec.drafting import Draft, Proposal
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.lookup.suffixes import SuffixMemory
-from specdec.edge.auto import ShadowDraft, ShadowLookups
+from specdec.edge.auto import ShadowLookups, compared_at
 from specdec.edge.controller import MODES, Choice, Controller, Plan
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.flight import DraftInFlight, DraftPreparation
@@ -199,7 +199,7 @@ class TestChoices:
 
     def test_a_cloud_that_tells_what_its_drafts_take_may_draft_from_the_first_token_on(self):
         figures = Measured()
-        figures.told_of_drafts([(1, 60_000)])
+        figures.draft_forwards.told([(1, 60_000)])
         figures.told([(1, 100_000), (8, 110_000)], 5_000)
         controller = Controller(figures, 4)
         assert controller.opening(64).plan.mode == "alone", "it has no draft model"
@@ -289,12 +289,13 @@ class TestChoices:
     def test_what_the_verifier_tells_of_rows_counts_until_they_were_tried(self):
         measured = Measured()
         measured.told([(1, 100_000), (4, 110_000), (8, 150_000), (32, 500_000)])
-        assert measured.verify_rows_s(1) is None, "without any of its own it is not a figure of this link"
+        assert measured.cloud_forwards.measured_s(1) is None, "without any of its own it is not a figure of this link"
         measured.streamed(1, 0.2, drafted=0)  # twice as slow as an idle verifier was
-        assert [measured.verify_rows_s(rows) for rows in (1, 6, 33)] == pytest.approx([0.2, 0.26, 1.0], rel=0.01)
+        found = [measured.cloud_forwards.measured_s(rows) for rows in (1, 6, 33)]
+        assert found == pytest.approx([0.2, 0.26, 1.0], rel=0.01)
         measured.exchanged(5, 0.25, 0.0)
-        assert measured.verify_rows_s(5) == pytest.approx(0.25, rel=0.02)
-        assert round(measured.verify_rows_s(32), 2) == 1.04, "by the nearest that was tried"
+        assert measured.cloud_forwards.measured_s(5) == pytest.approx(0.25, rel=0.02)
+        assert round(measured.cloud_forwards.measured_s(32), 2) == 1.04, "by the nearest that was tried"
 
     def test_a_tree_that_costs_too_many_rows_is_not_even_tried(self):
         figures = knowing(0.07, 0.6, 0.2, 0.5, 0.7)
@@ -347,7 +348,7 @@ class TestChoices:
         for looked_up in (True, False):
             figures = Measured()
             preparation = DraftPreparation(0.0, looked_up=looked_up)
-            DraftInFlight(1, Draft(0, (5, 6)), (5, 6), ((0.0, 9),), preparation).compare([5, 7], 1, figures)
+            DraftInFlight(1, Proposal(Draft(0, (5, 6)), (5, 6)), ((0.0, 9),), preparation).compare([5, 7], 1, figures)
             assert figures.chain.drafts == (0 if looked_up else 1)
 
     def test_few_drafts_decide_nothing(self):
@@ -386,14 +387,14 @@ def test_lookups_are_compared_as_their_rounds_would_be(at_once: int):
 
 
 def test_a_shadow_waits_for_the_tokens_it_is_compared_with():
-    assert ShadowDraft(Draft(4, (1, 2), (-1, 0)), (1, 2, 3)).needs == 7
+    assert compared_at(Proposal(Draft(4, (1, 2), (-1, 0)), (1, 2, 3))) == 7
 
 
 def test_a_line_counts_up_to_where_it_leaves_the_answer():
     figures = Measured()
     for _ in range(100):
         figures.chain.compare((1, 2, 3), [1, 5])
-    assert figures.acceptance(0) > 0.95 and figures.acceptance(1) < 0.05
+    assert figures.chain.chance(0) > 0.95 and figures.chain.chance(1) < 0.05
 
 
 @pytest.mark.slow
@@ -416,7 +417,7 @@ def test_hints_of_other_rounds_and_sessions_are_not_taken(monkeypatch: pytest.Mo
 def test_a_draft_that_waited_for_its_prompt_says_nothing_of_the_waiting_of_others(left_s: float):
     figures, record = Measured(), AnswerRecorder(lambda: 0.0)
     record.opened(Opened(1, None, 64, 1_600_000, 0), 0.0, 2.0)
-    draft = DraftInFlight(1, Draft(0, (1, 2)), (1, 2), ((left_s, 20),), DraftPreparation(0.0))
+    draft = DraftInFlight(1, Proposal(Draft(0, (1, 2)), (1, 2)), ((left_s, 20),), DraftPreparation(0.0))
     verdict = VerdictDown(1, 1, 2, 3, 400_000, 1_200_000)
     RoundAccounting(record, figures).verdict(RoundEnd(verdict, 17, left_s + 1.7, draft, (), 2, (1, 2, 3), 3))
     assert figures.rtt_s is not None and round(figures.rtt_s, 3) == 0.1

@@ -87,10 +87,10 @@ def test_best_length_is_the_best_of_all_by_the_formula() -> None:
 
 def test_acceptance_is_counted_by_depth_and_only_where_it_was_tried() -> None:
     figures = measured(1, 1, 1, accepted=2, depth=4, rounds=400)
-    assert figures.acceptance(0) > 0.95 and figures.acceptance(1) > 0.95
-    assert figures.acceptance(2) < 0.05
-    assert figures.acceptance(3) == figures.acceptance(60) == figures.acceptance(2)
-    assert Measured().acceptance(0) == pytest.approx(0.7)
+    assert figures.chain.chance(0) > 0.95 and figures.chain.chance(1) > 0.95
+    assert figures.chain.chance(2) < 0.05
+    assert figures.chain.chance(3) == figures.chain.chance(60) == figures.chain.chance(2)
+    assert Measured().chain.chance(0) == pytest.approx(0.7)
 
 
 def test_one_hiccup_changes_no_median() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec.drafting import ChainDrafter, Draft, DraftModel
+from specdec.drafting import ChainDrafter, Draft, DraftModel, Proposal
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.flight import DraftInFlight, DraftPreparation, Flight
 from specdec.errors import OptionsError
@@ -28,7 +28,7 @@ def prompts(model: LoadedModel) -> list[Prompt]:
 
 
 def sent(round_: int, base: int, *ids: int) -> DraftInFlight:
-    return DraftInFlight(round_, Draft(base, ids), ids, ((float(round_), 10),), DraftPreparation(0.0))
+    return DraftInFlight(round_, Proposal(Draft(base, ids), ids), ((float(round_), 10),), DraftPreparation(0.0))
 
 
 class TestFlight:

@@ -33,7 +33,7 @@ def test_a_draft_is_tried_as_it_is_loaded_and_pacing_counts() -> None:
 def test_an_edge_knows_what_its_draft_takes_before_the_first_answer() -> None:
     draft = load_draft(tiny.built_pairs() / "text-draft")
     measured = EdgeDecoder(None, draft, "fsd")._measured  # type: ignore[arg-type]
-    assert measured.draft_s == pytest.approx(draft.row_us[0][1] / 1e6) and measured.knows_draft_rows
+    assert measured.draft_s == pytest.approx(draft.row_us[0][1] / 1e6) and measured.draft_forwards.was_told
 
 
 @pytest.mark.parametrize("drafts", [True, False])
@@ -63,8 +63,8 @@ def test_a_verifier_tells_what_its_models_take_as_they_are_paced(monkeypatch: py
 
 def test_what_was_told_holds_until_something_is_measured_and_bends_what_is() -> None:
     measured = Measured()
-    assert measured.draft_s is None and measured.draft_rows_s(3) is None and not measured.knows_draft_rows
-    measured.told_of_drafts(CLIFF)
+    assert measured.draft_s is None and measured.draft_rows_s(3) is None and not measured.draft_forwards.was_told
+    measured.draft_forwards.told(CLIFF)
     assert measured.draft_s == 0.008 and measured.draft_rows_s(3) == 0.008 and measured.draft_rows_s(6) == 0.014
     measured.drafted(0.016, 1)  # twice as long as reported: so are those of more rows
     assert measured.draft_s == 0.016 and measured.draft_rows_s(8) == pytest.approx(0.040, rel=0.01)
@@ -75,7 +75,7 @@ def test_what_was_told_holds_until_something_is_measured_and_bends_what_is() -> 
 @pytest.mark.parametrize("told", [True, False])
 def test_no_forward_is_spent_on_trying_what_was_told(told: bool) -> None:
     measured = Measured()
-    measured.told_of_drafts(CLIFF)
+    measured.draft_forwards.told(CLIFF)
     prices = RowPrices(8)
     prices.price_s, prices.tried = measured.draft_rows_s, told
     first = prices.beside(VALUES)

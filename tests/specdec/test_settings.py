@@ -21,9 +21,9 @@ from specdec.settings import (
     same_as,
     setting,
     settings_of,
-    settings_table,
     words,
 )
+from tests.docs.pages import settings_table
 
 
 @dataclass(frozen=True)

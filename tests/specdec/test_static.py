@@ -22,7 +22,7 @@ from specdec.models import LoadedModel, Prompt, extend_many, load_model
 from specdec.models.direct.modules import TowerOperations
 from specdec.models.loaded import record_forwards
 from specdec.models.local import generate_local
-from specdec.models.static import BUCKETS, MAX_ROWS, make_reference
+from specdec.models.static import BUCKETS, MAX_ROWS
 from specdec.models.static.batch import MAX_NODES, fits
 from specdec.models.static.forward import StaticForward
 from specdec.models.static.operations import MOST_FUSED, Inputs, TorchOperations
@@ -41,11 +41,20 @@ def model() -> LoadedModel:
     return load_model(tiny.built_pairs() / "text-target", dtype="float32")
 
 
+def make_reference(model: LoadedModel) -> StaticForward:
+    """The static path in plain torch, run eagerly."""
+    runner = model.runner
+    operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
+    static = StaticForward(runner, operations, EagerRuns(), operations)
+    static.fused_rows = MOST_FUSED
+    return static
+
+
 @contextmanager
 def static_path(model: LoadedModel, **parts: Any) -> Iterator[StaticForward]:
     """The model on its static path."""
     held = model.runner.static
-    model.runner.static = parts.pop("static", None) or make_reference(model.runner, None)
+    model.runner.static = parts.pop("static", None) or make_reference(model)
     try:
         yield model.runner.static
     finally:

@@ -121,7 +121,7 @@ def test_what_was_measured_of_the_old_target_counts_no_more_and_the_draft_is_sti
     figures.forget_target()
     assert figures.draft_s == 0.01 and figures.rtt_s == 0.03
     assert figures.verify_s is None and figures.chain.drafts == 0 and figures.kept.value == 1.0
-    assert figures.acceptance(0) == pytest.approx(0.7)
+    assert figures.chain.chance(0) == pytest.approx(0.7)
 
 
 def test_weights_are_told_apart_by_any_number_and_equal_when_loaded_again(text_pair: Pair, tmp_path: object) -> None:

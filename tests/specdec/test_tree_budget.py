@@ -34,17 +34,17 @@ def told(row_us: list[tuple[int, int]]) -> Measured:
 
 @pytest.mark.parametrize("rate", [None, 9.0])
 def test_before_a_cliff_all_rows_are_filled_and_behind_it_none(rate: float | None) -> None:
-    nodes = nodes_worth_sending(CHANCES, told(CLIFF).verify_rows_s, 0.05, rate)
+    nodes = nodes_worth_sending(CHANCES, told(CLIFF).cloud_forwards.measured_s, 0.05, rate)
     assert nodes + 1 == 4
 
 
 @pytest.mark.parametrize("rate", [None, 5.0])
 def test_where_rows_are_free_the_whole_budget_goes(rate: float | None) -> None:
-    assert nodes_worth_sending(CHANCES, told(FREE).verify_rows_s, 0.05, rate) == 32
+    assert nodes_worth_sending(CHANCES, told(FREE).cloud_forwards.measured_s, 0.05, rate) == 32
 
 
 def test_where_nobody_knows_what_rows_take_the_whole_budget_goes() -> None:
-    assert nodes_worth_sending(CHANCES, Measured().verify_rows_s, 0.05) == 32
+    assert nodes_worth_sending(CHANCES, Measured().cloud_forwards.measured_s, 0.05) == 32
 
 
 def test_the_dearer_a_row_the_smaller_the_tree() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from specdec.draft import TokenTree, TreeSize
 from specdec.drafting import ROOT, Draft, DraftModel, TreeDrafter, check_draft
-from specdec.drafting.tree import TreeGrowth, prune
+from specdec.drafting.tree_drafter import TreeGrowth, prune
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import OptionsError
 from specdec.methods import get_method

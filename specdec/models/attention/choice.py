@@ -3,29 +3,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-from torch import Tensor
 
 from specdec.models.attention.invariant import InvariantAttention
-from specdec.models.attention.segment import FoldedAttention, Segment
+from specdec.models.attention.segment import FoldedAttention
+
+if TYPE_CHECKING:
+    from specdec.models.attention.parted import PartedAttention
 
 _FLASH_CAPABILITY = (8, 0)
 _FLASH_DIM, _FLASH_STEP = 256, 8
 
 
-class Attention(Protocol):
-    """Attention of a segment's rows over its keys and values."""
-
-    def sight(self, segment: Segment, window: int) -> Any:
-        """The mask of a segment for layers with a window (0: none); made once per pass for all these layers."""
-        ...
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: Any) -> Tensor:
-        """query [rows, heads, dim], keys and values [kv_heads, slots, dim] (the rows' own last) -> [rows, heads * dim].
-        """
-        ...
+Attention: TypeAlias = "FoldedAttention | InvariantAttention | PartedAttention"
 
 
 def attention_for(

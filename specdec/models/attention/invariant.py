@@ -47,28 +47,21 @@ class InvariantAttention:
         return sees(segment, window, 0, self._device)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: Tensor) -> Tensor:
-        """See the function `attend`."""
-        return attend(query, keys, values, sight, self._scale)
+        """Attention computed in float32, over keys from the sequence's first slot on.
 
-
-def attend(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float | None) -> Tensor:
-    """Attention computed in float32.
-
-    query [rows, heads, dim], keys and values [kv_heads, slots, dim] from the sequence's first slot on, seen bool
-    [rows, slots] -> [rows, heads * dim].
-    """
-    count = query.shape[0]
-    spare, short = -count % ROWS, -keys.shape[1] % KEYS
-    query = F.pad(query, (0, 0, 0, 0, 0, spare))
-    seen = F.pad(
-        F.pad(seen, (0, short)), (0, 0, 0, spare), value=True
-    )  # padding rows must see something, or they yield NaN
-    keys, values = (F.pad(one, (0, 0, 0, short)).float() for one in (keys, values))
-    parts = [
-        _block(rows.float(), keys, values, visible, scale)
-        for rows, visible in zip(torch.split(query, ROWS), torch.split(seen, ROWS), strict=True)
-    ]
-    return torch.cat(parts)[:count].to(query.dtype)
+        query [rows, heads, dim], keys and values [kv_heads, slots, dim] -> [rows, heads * dim].
+        """
+        count = query.shape[0]
+        spare, short = -count % ROWS, -keys.shape[1] % KEYS
+        query = F.pad(query, (0, 0, 0, 0, 0, spare))
+        # Padding rows must see something, or they yield NaN.
+        sight = F.pad(F.pad(sight, (0, short)), (0, 0, 0, spare), value=True)
+        keys, values = (F.pad(one, (0, 0, 0, short)).float() for one in (keys, values))
+        parts = [
+            _block(rows.float(), keys, values, visible, self._scale)
+            for rows, visible in zip(torch.split(query, ROWS), torch.split(sight, ROWS), strict=True)
+        ]
+        return torch.cat(parts)[:count].to(query.dtype)
 
 
 def _block(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float | None) -> Tensor:

@@ -13,11 +13,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
-from specdec.models.attention.segment import FoldedAttention, FoldedSight, Segment, fold, reach, sees, unfold
+from specdec.models.attention.segment import (
+    FoldedAttention,
+    FoldedSight,
+    Segment,
+    attend_whole,
+    fold,
+    reach,
+    sees,
+    unfold,
+)
 
 
 class PartedSight(NamedTuple):
@@ -68,9 +76,8 @@ class PartedAttention:
         if isinstance(sight, FoldedSight):
             return self._folded.attend(query, keys, values, sight)
         if sight.shared is None:
-            return _attend_whole(
-                query, keys[:, sight.first :], values[:, sight.first :], sight.bias, self._scale
-            )
+            keys, values = keys[:, sight.first :], values[:, sight.first :]
+            return attend_whole(query, keys, values, self._scale, sight.bias)
         assert sight.added is not None
         low, high = sight.shared
         attended, score = attend_all(query, keys[:, low:high], values[:, low:high], self._scale)
@@ -81,18 +88,6 @@ class PartedAttention:
         else:
             keys, values = keys[:, high:], values[:, high:]
         return join(query, keys, values, sight.added, attended, score, self._scale)
-
-
-def _attend_whole(query: Tensor, keys: Tensor, values: Tensor, bias: Any, scale: float | None) -> Tensor:
-    attended = F.scaled_dot_product_attention(
-        query.transpose(0, 1)[None],
-        keys[None],
-        values[None],
-        attn_mask=bias,
-        scale=scale,
-        enable_gqa=query.shape[1] > keys.shape[0],
-    )
-    return attended[0].transpose(0, 1).reshape(query.shape[0], -1)
 
 
 def join(
@@ -138,19 +133,8 @@ def attend_all(query: Tensor, keys: Tensor, values: Tensor, scale: float | None)
         attended, score, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
             heads, keys[None], values[None], 0.0, False, False, scale=scale
         )
-    elif query.device.type == "cpu":
+    else:
         attended, score, *_ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             heads, keys[None], values[None], 0.0, False, scale=scale
         )
-    else:
-        return _attend_all_by_hand(fold(query, kv_heads), keys, values, scale)
     return attended[0].reshape(kv_heads, -1, dim), score[0].reshape(kv_heads, -1).float()
-
-
-def _attend_all_by_hand(
-    folded: Tensor, keys: Tensor, values: Tensor, scale: float | None
-) -> tuple[Tensor, Tensor]:
-    """As `attend_all`, for devices whose kernels do not return the score. folded: [kv_heads, groups * rows, dim]."""
-    factor = folded.shape[-1] ** -0.5 if scale is None else scale
-    scores = torch.bmm(folded.float(), keys.float().transpose(1, 2)) * factor
-    return torch.bmm(scores.softmax(-1), values.float()), scores.logsumexp(-1)

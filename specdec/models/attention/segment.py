@@ -98,7 +98,7 @@ class FoldedAttention:
         self._scale = scale
 
     def sight(self, segment: Segment, window: int) -> FoldedSight:
-        """The mask of a segment for layers with a window (0: none)."""
+        """The mask of a segment for layers with a window (0: none); made once per pass for all these layers."""
         first, shared = reach(segment, window)
         if segment.tree is None and segment.rows == 1:
             return FoldedSight(first, None)
@@ -109,7 +109,7 @@ class FoldedAttention:
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: FoldedSight) -> Tensor:
         """query [rows, heads, dim], keys and values [kv_heads, slots, dim] -> [rows, heads * dim]."""
         if sight.causal:
-            return attend_causal(query, keys, values, self._scale)
+            return attend_whole(query, keys, values, self._scale, causal=True)
         if sight.first:
             keys, values = keys[:, sight.first :], values[:, sight.first :]
         rows = query.shape[0]
@@ -125,16 +125,20 @@ class FoldedAttention:
         return added.repeat(self._groups, 1)
 
 
-def attend_causal(query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:
-    """Causal attention of rows that begin a sequence.
+def attend_whole(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float | None, mask: Any = None, causal: bool = False
+) -> Tensor:
+    """Attention by the device's kernel without folding. mask: added to the scores, or torch's causal bias; causal: the
+    rows begin a sequence.
 
-    query [rows, heads, dim], keys and values [kv_heads, rows, dim] -> [rows, heads * dim].
+    query [rows, heads, dim], keys and values [kv_heads, slots, dim] -> [rows, heads * dim].
     """
     attended = F.scaled_dot_product_attention(
         query.transpose(0, 1)[None],
         keys[None],
         values[None],
-        is_causal=True,
+        attn_mask=mask,
+        is_causal=causal,
         scale=scale,
         enable_gqa=query.shape[1] > keys.shape[0],
     )

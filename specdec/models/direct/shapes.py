@@ -69,7 +69,24 @@ class VisionShape:
     patch_size: int
     temporal_patch_size: int
     spatial_merge_size: int
-    rope_theta: float
+    rope_theta: float = 10000.0
+
+    @classmethod
+    def from_library(cls, config: Any) -> VisionShape:
+        """The shape of a Qwen2-VL tower, from the library's config."""
+        rope = getattr(config, "rope_parameters", None) or {}
+        return cls(
+            depth=config.depth,
+            embed_dim=config.embed_dim,
+            hidden_size=config.hidden_size,
+            num_heads=config.num_heads,
+            mlp_width=int(config.embed_dim * config.mlp_ratio),
+            in_channels=config.in_channels,
+            patch_size=config.patch_size,
+            temporal_patch_size=config.temporal_patch_size,
+            spatial_merge_size=config.spatial_merge_size,
+            rope_theta=rope.get("rope_theta", cls.rope_theta),
+        )
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from specdec.models.gguf.binding import LlamaModel
 from specdec.models.gguf.decoder import LlamaDecoder, Sizes
 from specdec.models.gguf.files import check_file
 from specdec.models.gguf.options import KV_BYTES, SHARED_TOKENS, GgufOptions
-from specdec.models.gguf.runner import PICTURE_ROW, GgufRunner
-from specdec.models.gguf.session import GgufSession
+from specdec.models.gguf.session import PICTURE_ROW, GgufRunner, GgufSession
 from specdec.models.gguf.tower import GgufTower, load_tower
 from specdec.models.gguf.vocabulary import GgufVocabulary, ends_of, tokenizer_for
 from specdec.models.loaded import LoadedModel
@@ -97,7 +96,7 @@ class GgufModel(LoadedModel):
         return GgufSession(self)
 
     def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
-        """The input rows of a prompt: ids [n, 1], or with pictures float32 [n, 1 + width] (see `runner`)."""
+        """The input rows of a prompt: ids [n, 1], or with pictures float32 [n, 1 + width] (see `GgufRunner`)."""
         features = encoded.features
         if encoded.pixel_values is not None and encoded.grids is not None:
             features = self._features(encoded.pixel_values, encoded.grids)

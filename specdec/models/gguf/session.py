@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session on llama.cpp: an answer's chain and tree as sequences of one context.
+"""A session on llama.cpp, an answer's chain and tree as sequences of one context, and the runner of such sessions.
 
 Each leaf of the tree has a sequence from the prompt's first token to the leaf; sequences share the cells of common
 prefixes. One sequence always holds the committed tokens; without a tree it is the only one.
@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from specdec.draft import ROOT
 from specdec.models.attention.segment import Segment
-from specdec.models.gguf.decoder import Branch
+from specdec.models.gguf.binding import LlamaModel
+from specdec.models.gguf.decoder import Branch, DecodeRows, LlamaDecoder
 from specdec.models.plans import Extension
 from specdec.models.prompt import EncodedPrompt
+from specdec.models.runner import WholeRunner
 from specdec.models.session import WholeSession
 
 
@@ -199,3 +203,55 @@ class GgufSession(WholeSession):
             return int(prompt[0, index])
         return index + self._delta
 
+
+PICTURE_ROW = -1
+
+
+class GgufRunner(WholeRunner):
+    """Runs forward passes in one llama.cpp context, behind the interface of a DecoderRunner.
+
+    Input rows are ids [rows, 1]. In a prompt with pictures they are float32 [rows, 1 + width]: an id, or -1 followed by
+    the vision tower's embedding. Output rows are logits.
+    """
+
+    what = "llama.cpp"
+    device = torch.device("cpu")
+    dtype = torch.float32
+
+    def __init__(self, model: LlamaModel, decoder: LlamaDecoder, vocab_size: int, kv_itemsize: float) -> None:
+        """vocab_size: tokens without padding. kv_itemsize: bytes per number in the KV cache."""
+        super().__init__()
+        self.decoder = decoder
+        self.vocab_size = vocab_size
+        self.hidden_size = model.width
+        self.layer_count = model.layers
+        self.heads = model.heads
+        self.kv_heads = model.kv_heads
+        self.head_dim = model.head_dim
+        self.context_limit = min(decoder.longest, model.made_for)
+        self.kv_itemsize = kv_itemsize
+
+    def compute(self, hidden: Tensor, segments: Sequence[GgufSegment]) -> list[Tensor]:
+        """Compute the rows of all segments, in one llama.cpp call if they fit. Raises NoRoom, a ModelError, if the
+        context is full.
+        """
+        many, start = [], 0
+        for segment in segments:
+            stop = start + segment.rows
+            many.append(_rows_of(segment, hidden[start:stop]))
+            start = stop
+        found = []
+        for segment, rows, logits in zip(segments, many, self.decoder.decode(many), strict=True):
+            segment.sequences = tuple(rows.sequences)
+            one = torch.from_numpy(logits)
+            found.append(one.expand(segment.rows, -1) if rows.last_only else one)
+        return found
+
+
+def _rows_of(segment: GgufSegment, hidden: Tensor) -> DecodeRows:
+    assert segment.positions is not None
+    ids = hidden[:, 0].numpy().astype(np.int32)
+    vectors = None
+    if hidden.shape[1] > 1 and bool((ids == PICTURE_ROW).any()):
+        vectors = hidden[:, 1:].numpy()
+    return DecodeRows(ids, segment.positions, segment.branches, segment.leaves, vectors, segment.last_only)

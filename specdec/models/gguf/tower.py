@@ -34,8 +34,6 @@ from specdec.models.gguf.mmproj import (
 from specdec.models.gguf_header import Header, read_header
 from specdec.models.images import ImagePreparer
 
-_THETA = 10000.0
-"""Rope base of both towers; files do not store it."""
 _TOKENS = {
     "image_token_id": "<|image_pad|>",
     "video_token_id": "<|video_pad|>",
@@ -127,7 +125,7 @@ def _from_folder(folder: Path, width: int, pixels: int) -> GgufTower:
             raise ModelError(
                 f"{folder} has a vision tower of type {family!r}: only {QWEN2_VL} and {QWEN2_5_VL} are supported"
             )
-        vision = _as_shape(vision) if family == QWEN2_VL else vision
+        vision = VisionShape.from_library(vision) if family == QWEN2_VL else vision
         gives = vision.hidden_size if family == QWEN2_VL else vision.out_hidden_size
     _check_width(folder, gives, width)
     weights = _weights(folder, [name for name, _ in parts(family, vision.depth)])
@@ -205,7 +203,6 @@ def _vision_shape(header: Header) -> VisionShape:
         patch_size=data["clip.vision.patch_size"],
         temporal_patch_size=TEMPORAL_PATCH,
         spatial_merge_size=data.get("clip.vision.spatial_merge_size", 2),
-        rope_theta=_THETA,
     )
 
 
@@ -226,7 +223,7 @@ def _library_config(header: Header) -> Any:
         temporal_patch_size=TEMPORAL_PATCH,
         window_size=data.get("clip.vision.window_size", WINDOW_PIXELS),
         fullatt_block_indexes=[index for index in range(depth) if (index + 1) % pattern == 0],
-        rope_parameters={"rope_type": "axial", "rope_theta": _THETA},
+        rope_parameters={"rope_type": "axial", "rope_theta": VisionShape.rope_theta},
     )
 
 
@@ -278,22 +275,6 @@ def _network(family: str, vision: Any, weights: dict[str, Tensor], whose: Path) 
             f"{whose} has a vision tower whose shapes do not fit: convert or copy it again"
         ) from error
     return TowerNetwork(visual).eval().requires_grad_(False)
-
-
-def _as_shape(vision: Any) -> VisionShape:
-    """The shape of a Qwen2-VL tower, from the library's config."""
-    return VisionShape(
-        depth=vision.depth,
-        embed_dim=vision.embed_dim,
-        hidden_size=vision.hidden_size,
-        num_heads=vision.num_heads,
-        mlp_width=int(vision.embed_dim * vision.mlp_ratio),
-        in_channels=vision.in_channels,
-        patch_size=vision.patch_size,
-        temporal_patch_size=vision.temporal_patch_size,
-        spatial_merge_size=vision.spatial_merge_size,
-        rope_theta=(getattr(vision, "rope_parameters", None) or {}).get("rope_theta", _THETA),
-    )
 
 
 def _check_width(whose: Path, gives: int, width: int) -> None:

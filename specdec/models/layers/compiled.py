@@ -43,12 +43,12 @@ class CompiledPieces:
         return hidden.clone(memory_format=torch.contiguous_format), rotaries
 
     def enter(self, layer: Layer, hidden: Tensor, cos: Tensor, signed_sin: Tensor) -> Projected:
-        """See Pieces."""
+        """See PlainPieces."""
         _of_any_length(hidden)
         return self._enter(layer, hidden, cos, signed_sin)
 
     def leave(self, layer: Layer, hidden: Tensor, attended: Tensor) -> Tensor:
-        """See Pieces."""
+        """See PlainPieces."""
         _of_any_length(hidden, attended)
         return self._leave(layer, hidden, attended)
 
@@ -61,7 +61,7 @@ class CompiledPieces:
         cos: Tensor,
         signed_sin: Tensor,
     ) -> tuple[Tensor, Projected]:
-        """See Pieces."""
+        """See PlainPieces."""
         _of_any_length(hidden, attended)
         return self._pass_on(layer, following, hidden, attended, cos, signed_sin)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -119,34 +119,6 @@ Rotary = tuple[Tensor, Tensor]
 """(cos, signed sin), each [rows, 1, head_dim]."""
 
 
-class Pieces(Protocol):
-    """The functions of `PlainPieces`, compiled or not."""
-
-    def begin(self, hidden: Tensor, rotaries: list[Rotary]) -> tuple[Tensor, list[Rotary]]:
-        """Prepare rows, and the rotary factors of each kind of layer, for a pass."""
-        ...
-
-    def enter(self, layer: Layer, hidden: Tensor, cos: Tensor, signed_sin: Tensor) -> Projected:
-        """The inputs of the layer's attention, from hidden [rows, hidden_size]."""
-        ...
-
-    def leave(self, layer: Layer, hidden: Tensor, attended: Tensor) -> Tensor:
-        """hidden after the layer, from hidden before it and the attention output [rows, heads * dim]."""
-        ...
-
-    def pass_on(
-        self,
-        layer: Layer,
-        following: Layer,
-        hidden: Tensor,
-        attended: Tensor,
-        cos: Tensor,
-        signed_sin: Tensor,
-    ) -> tuple[Tensor, Projected]:
-        """`leave` one layer and `enter` the following."""
-        ...
-
-
 @dataclass(frozen=True)
 class PlainPieces:
     """Plain torch operations. The fields are sizes from a model's config."""
@@ -158,11 +130,11 @@ class PlainPieces:
     eps: float
 
     def begin(self, hidden: Tensor, rotaries: list[Rotary]) -> tuple[Tensor, list[Rotary]]:
-        """Returns both unchanged."""
+        """Prepare rows, and the rotary factors of each kind of layer, for a pass: here both stay as they are."""
         return hidden, rotaries
 
     def enter(self, layer: Layer, hidden: Tensor, cos: Tensor, signed_sin: Tensor) -> Projected:
-        """See Pieces."""
+        """The inputs of the layer's attention, from hidden [rows, hidden_size]."""
         qkv = layer.qkv(F.rms_norm(hidden, (self.hidden_size,), layer.norm_1, self.eps))
         rows, both = qkv.shape[0], self.heads + self.kv_heads
         split = both * self.head_dim
@@ -174,7 +146,7 @@ class PlainPieces:
         return rotated[:, : self.heads], rotated[:, self.heads :].transpose(0, 1), value.transpose(0, 1)
 
     def leave(self, layer: Layer, hidden: Tensor, attended: Tensor) -> Tensor:
-        """See Pieces."""
+        """hidden after the layer, from hidden before it and the attention output [rows, heads * dim]."""
         size = (self.hidden_size,)
         attended = layer.out(attended)
         if layer.after_attention is not None:
@@ -195,6 +167,6 @@ class PlainPieces:
         cos: Tensor,
         signed_sin: Tensor,
     ) -> tuple[Tensor, Projected]:
-        """See Pieces."""
+        """`leave` one layer and `enter` the following."""
         hidden = self.leave(layer, hidden, attended)
         return hidden, self.enter(following, hidden, cos, signed_sin)

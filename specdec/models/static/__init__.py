@@ -13,6 +13,6 @@ Vocabulary
 """
 
 from specdec.models.static.batch import BUCKETS, MAX_ROWS
-from specdec.models.static.forward import MOST_IN_A_RUN, ChainRun, StaticForward, make_reference, make_static
+from specdec.models.static.forward import MOST_IN_A_RUN, ChainRun, StaticForward, make_static
 
-__all__ = ["BUCKETS", "MAX_ROWS", "MOST_IN_A_RUN", "ChainRun", "StaticForward", "make_reference", "make_static"]
+__all__ = ["BUCKETS", "MAX_ROWS", "MOST_IN_A_RUN", "ChainRun", "StaticForward", "make_static"]

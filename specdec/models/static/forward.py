@@ -23,7 +23,7 @@ from torch import Tensor
 from specdec.errors import first_line
 from specdec.models.attention.segment import Segment
 from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, BatchRow, Tile, fits, lay_out
-from specdec.models.static.operations import MOST_FUSED, Inputs, Operations, TorchOperations, can_fuse
+from specdec.models.static.operations import MOST_FUSED, Inputs, TorchOperations, can_fuse
 from specdec.models.static.recording import CudaGraphs, EagerRuns, GraphRecorder
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import GreedyPicks, chances_of
@@ -109,9 +109,9 @@ class StaticForward:
     def __init__(
         self,
         runner: DecoderRunner,
-        operations: Operations,
+        operations: TorchOperations,
         recorder: GraphRecorder,
-        fused: Operations | None = None,
+        fused: TorchOperations | None = None,
     ) -> None:
         """fused: operations for passes with few rows, used if the layers allow it."""
         self._runner = runner
@@ -452,7 +452,7 @@ class StaticForward:
         return hidden if added is None else hidden + added
 
     def _through_fused(
-        self, operations: Operations, hidden: Tensor, span: range, first: int, inputs: Inputs
+        self, operations: TorchOperations, hidden: Tensor, span: range, first: int, inputs: Inputs
     ) -> Tensor:
         """As `_through`, for so few rows that a product takes as long as reading its weight."""
         for index in span:
@@ -510,14 +510,6 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
             reason = first_line(error)
     _LOG.warning("forward passes are not recorded as CUDA graphs and run slower (%s)", reason)
     return None
-
-
-def make_reference(runner: DecoderRunner, scale: float | None) -> StaticForward:
-    """The static path in plain torch, run eagerly; slow, for tests on any device."""
-    operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale)
-    static = StaticForward(runner, operations, EagerRuns(), operations)
-    static.fused_rows = MOST_FUSED
-    return static
 
 
 def _has_triton() -> bool:

@@ -21,7 +21,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from specdec.models.direct.modules import TowerOperations
 from specdec.models.layers.pieces import Layer, Linear
 from specdec.models.static.batch import MAX_NODES, TILE, BatchRow, Tile
-from specdec.models.static.operations import Inputs
+from specdec.models.static.operations import Inputs, TorchOperations
 
 _MOST_KEYS, _KEY_BYTES = 64, 16384
 """Keys that a program reads at a time; several such blocks must fit into a multiprocessor's shared memory."""
@@ -32,7 +32,7 @@ _COLUMNS, _DEPTH, _WARPS = 4, 1024, 4
 """For a product with few rows: weight rows per program, numbers of each row read at a time, and warps."""
 
 
-class TritonOperations:
+class TritonOperations(TorchOperations):
     """Operations for one model on one GPU."""
 
     def __init__(
@@ -48,11 +48,7 @@ class TritonOperations:
         """early: start a kernel before the previous one has ended, and wait for its results on the device (compute
         capability 9.0).
         """
-        self._heads = heads
-        self._kv_heads = kv_heads
-        self._head_dim = head_dim
-        self._eps = eps
-        self._scale = head_dim**-0.5 if scale is None else scale
+        super().__init__(heads, kv_heads, head_dim, eps, head_dim**-0.5 if scale is None else scale)
         self._dtype = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}[
             dtype
         ]
@@ -62,7 +58,7 @@ class TritonOperations:
     def add_norm(
         self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        """See Operations."""
+        """See TorchOperations."""
         rows, width = hidden.shape
         total = hidden if added is None else torch.empty_like(hidden)
         normed = torch.empty_like(hidden)
@@ -85,7 +81,7 @@ class TritonOperations:
     def attend(
         self, layer: Layer, index: int, qkv: Tensor, table: tuple[Tensor, Tensor], inputs: Inputs
     ) -> Tensor:
-        """See Operations."""
+        """See TorchOperations."""
         rows, dim, heads, kv_heads = qkv.shape[0], self._head_dim, self._heads, self._kv_heads
         block = triton.next_power_of_2(dim)
         query = torch.empty(rows, heads * dim, dtype=qkv.dtype, device=qkv.device)
@@ -158,10 +154,9 @@ class TritonOperations:
         return attended
 
     def gate(self, layer: Layer, gate_up: Tensor) -> Tensor:
-        """See Operations."""
+        """See TorchOperations."""
         if layer.activation is not F.silu:
-            gate, up = gate_up.chunk(2, -1)
-            return layer.activation(gate) * up
+            return super().gate(layer, gate_up)
         rows, width = gate_up.shape[0], gate_up.shape[1] // 2
         gated = torch.empty(rows, width, dtype=gate_up.dtype, device=gate_up.device)
         _silu_gate[(rows, triton.cdiv(width, 1024))](
@@ -170,20 +165,20 @@ class TritonOperations:
         return gated
 
     def norm_product(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
-        """See Operations."""
+        """See TorchOperations."""
         found = torch.empty(
             hidden.shape[0], product.weight.shape[0], dtype=hidden.dtype, device=hidden.device
         )
         return self._few_rows(found, hidden, norm, product, hidden, NORM=True, GATE=False, ADD=False)
 
     def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
-        """See Operations."""
+        """See TorchOperations."""
         outer = product.weight.shape[0] // 2
         found = torch.empty(hidden.shape[0], outer, dtype=hidden.dtype, device=hidden.device)
         return self._few_rows(found, hidden, norm, product, hidden, NORM=True, GATE=True, ADD=False)
 
     def add_product(self, hidden: Tensor, given: Tensor, product: Linear) -> Tensor:
-        """See Operations."""
+        """See TorchOperations."""
         found = torch.empty_like(hidden)
         return self._few_rows(found, given, given, product, hidden, NORM=False, GATE=False, ADD=True)
 
@@ -214,17 +209,9 @@ class TritonOperations:
 
 
 class TritonTower(TowerOperations):
-    """The operations of a vision tower between its matrix products. The gain of the switches was never measured: fused
-    norms are checked for correctness when a model is loaded, but not for speed.
+    """The operations of a vision tower between its matrix products. They are checked for correctness when a model is
+    loaded, but not for speed.
     """
-
-    def __init__(self, fused_norms: bool = True, own_biases: bool = False, cudnn: bool = False) -> None:
-        """fused_norms: compute a sum and its norm in one kernel. own_biases: that kernel and quick_gelu also add the
-        biases of the products before them. cudnn: use cuDNN's attention if available; it plans once per picture size.
-        """
-        self._fused_norms = fused_norms
-        self._own_biases = own_biases
-        self._cudnn = cudnn
 
     def turn(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """See TowerOperations."""
@@ -244,32 +231,17 @@ class TritonTower(TowerOperations):
         )
         return turned[0], turned[1]
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """See TowerOperations."""
-        if self._cudnn:
-            # Called directly, because torch's switches affect all threads, which use attention concurrently.
-            cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
-            try:
-                return cudnn(query, key, value, None, False, scale=scale)[0]
-            except RuntimeError:  # not supported for this GPU, type or width
-                self._cudnn = False
-        return super().attend(query, key, value, scale)
-
     def add_norm(self, hidden: Tensor, linear: nn.Linear, rows: Tensor, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
         """See TowerOperations."""
-        if not self._fused_norms:
-            return super().add_norm(hidden, linear, rows, norm)
-        added, width = self._product(linear, rows), hidden.shape[1]
+        added, width = linear(rows), hidden.shape[1]
         block = triton.next_power_of_2(width)
         _add_layer_norm[(hidden.shape[0],)](
             hidden,
             added,
-            linear.bias,
             norm.weight,
             norm.bias,
             width,
             norm.eps,
-            BIAS=self._own_biases,
             BLOCK=block,
             num_warps=min(16, max(1, block // 512)),
         )
@@ -277,15 +249,10 @@ class TritonTower(TowerOperations):
 
     def quick_gelu(self, linear: nn.Linear, rows: Tensor) -> Tensor:
         """See TowerOperations."""
-        wide = self._product(linear, rows)
+        wide = linear(rows)
         width = wide.shape[1]
-        _quick_gelu[(wide.shape[0], triton.cdiv(width, 1024))](
-            wide, linear.bias, width, BIAS=self._own_biases, BLOCK=1024, num_warps=4
-        )
+        _quick_gelu[(wide.shape[0], triton.cdiv(width, 1024))](wide, width, BLOCK=1024, num_warps=4)
         return wide
-
-    def _product(self, linear: nn.Linear, rows: Tensor) -> Tensor:
-        return F.linear(rows, linear.weight, None if self._own_biases else linear.bias)
 
 
 _ROPE, _SLOT, _POSITION = (
@@ -352,17 +319,13 @@ def _turn_patches(
 
 
 @triton.jit
-def _add_layer_norm(
-    hidden, added, bias, weight, shift, width, eps, BIAS: tl.constexpr, BLOCK: tl.constexpr
-):
-    """One row: hidden += added (+ bias), and the norm of the sum overwrites `added`."""
+def _add_layer_norm(hidden, added, weight, shift, width, eps, BLOCK: tl.constexpr):
+    """One row: hidden += added, and the norm of the sum overwrites `added`."""
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     inside = at < width
     x = tl.load(hidden + row * width + at, mask=inside, other=0.0).to(tl.float32)
     x += tl.load(added + row * width + at, mask=inside, other=0.0).to(tl.float32)
-    if BIAS:
-        x += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
     total = x.to(hidden.dtype.element_ty)
     tl.store(hidden + row * width + at, total, mask=inside)
     x = total.to(tl.float32)
@@ -374,13 +337,11 @@ def _add_layer_norm(
 
 
 @triton.jit
-def _quick_gelu(wide, bias, width, BIAS: tl.constexpr, BLOCK: tl.constexpr):
+def _quick_gelu(wide, width, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = at < width
     x = tl.load(wide + row * width + at, mask=inside, other=0.0).to(tl.float32)
-    if BIAS:
-        x += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
     bent = (x / (1.0 + tl.exp(-1.702 * x))).to(wide.dtype.element_ty)
     tl.store(wide + row * width + at, bent, mask=inside)
 

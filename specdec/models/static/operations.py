@@ -7,8 +7,6 @@ capacities. It attends over whole caches with masks, which is slow. `kernels.Tri
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -40,17 +38,38 @@ class Inputs:
         self.batch = batch
 
 
-class Operations(Protocol):
+def can_fuse(layer: Layer) -> bool:
+    """Whether a layer has only plain products, SiLU and the two usual norms, as the fused operations require."""
+    products = (layer.qkv, layer.out, layer.gate_up, layer.down)
+    return (
+        all(isinstance(product, Linear) for product in products)
+        and layer.after_attention is None
+        and layer.after_mlp is None
+        and layer.activation is F.silu
+        and layer.gate_up.bias is None  # type: ignore[attr-defined]
+    )
+
+
+class TorchOperations:
     """Operations between two matrix products. They must not wait for the device, and no shape may depend on a length.
 
     The last three are products fused with the norm before them or with the operation after them.
     """
 
+    def __init__(self, heads: int, kv_heads: int, head_dim: int, eps: float, scale: float | None) -> None:
+        self._heads = heads
+        self._kv_heads = kv_heads
+        self._head_dim = head_dim
+        self._eps = eps
+        self._scale = scale
+
     def add_norm(
         self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
         """hidden and added [rows, n] -> (their sum, its RMS norm times weight [n]). added: None counts as 0."""
-        ...
+        if added is not None:
+            hidden = hidden + added
+        return hidden, F.rms_norm(hidden, (hidden.shape[-1],), weight, eps)
 
     def attend(self, layer: Layer, index: int, qkv: Tensor, table: tuple[Tensor, Tensor], inputs: Inputs) -> Tensor:
         """Rotate queries and keys, write keys and values into the caches, attend.
@@ -65,57 +84,6 @@ class Operations(Protocol):
         Returns:
             [rows, heads * head_dim].
         """
-        ...
-
-    def gate(self, layer: Layer, gate_up: Tensor) -> Tensor:
-        """[rows, 2 * n] -> activation(first half) * second half."""
-        ...
-
-    def norm_product(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
-        """RMS norm of hidden [rows, k] times norm [k], times the weight: [rows, n]. At most MOST_FUSED rows."""
-        ...
-
-    def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
-        """As `norm_product` with a weight of 2n rows, then silu(first half) * second half: [rows, n]."""
-        ...
-
-    def add_product(self, hidden: Tensor, given: Tensor, product: Linear) -> Tensor:
-        """hidden [rows, n] + given [rows, k] times the weight."""
-        ...
-
-
-def can_fuse(layer: Layer) -> bool:
-    """Whether a layer has only plain products, SiLU and the two usual norms, as the fused operations require."""
-    products = (layer.qkv, layer.out, layer.gate_up, layer.down)
-    return (
-        all(isinstance(product, Linear) for product in products)
-        and layer.after_attention is None
-        and layer.after_mlp is None
-        and layer.activation is F.silu
-        and layer.gate_up.bias is None  # type: ignore[attr-defined]
-    )
-
-
-class TorchOperations:
-    """The reference implementation."""
-
-    def __init__(self, heads: int, kv_heads: int, head_dim: int, eps: float, scale: float | None) -> None:
-        self._heads = heads
-        self._kv_heads = kv_heads
-        self._head_dim = head_dim
-        self._eps = eps
-        self._scale = scale
-
-    def add_norm(
-        self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
-    ) -> tuple[Tensor, Tensor]:
-        """See Operations."""
-        if added is not None:
-            hidden = hidden + added
-        return hidden, F.rms_norm(hidden, (hidden.shape[-1],), weight, eps)
-
-    def attend(self, layer: Layer, index: int, qkv: Tensor, table: tuple[Tensor, Tensor], inputs: Inputs) -> Tensor:
-        """See Operations."""
         assert inputs.batch is not None
         numbers, rows = inputs.numbers, qkv.shape[0]
         both = self._heads + self._kv_heads
@@ -157,19 +125,19 @@ class TorchOperations:
         return seen
 
     def gate(self, layer: Layer, gate_up: Tensor) -> Tensor:
-        """See Operations."""
+        """[rows, 2 * n] -> activation(first half) * second half."""
         gate, up = gate_up.chunk(2, -1)
         return layer.activation(gate) * up
 
     def norm_product(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
-        """See Operations."""
+        """RMS norm of hidden [rows, k] times norm [k], times the weight: [rows, n]. At most MOST_FUSED rows."""
         return product(F.rms_norm(hidden, (hidden.shape[-1],), norm, self._eps))
 
     def norm_gate(self, hidden: Tensor, norm: Tensor, product: Linear) -> Tensor:
-        """See Operations."""
+        """As `norm_product` with a weight of 2n rows, then silu(first half) * second half: [rows, n]."""
         gate, up = self.norm_product(hidden, norm, product).chunk(2, -1)
         return F.silu(gate) * up
 
     def add_product(self, hidden: Tensor, given: Tensor, product: Linear) -> Tensor:
-        """See Operations."""
+        """hidden [rows, n] + given [rows, k] times the weight."""
         return hidden + product(given)

@@ -4,30 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 
 T = TypeVar("T")
-
-
-class GraphRecorder(Protocol):
-    """Records functions without arguments that return tensors, for replay."""
-
-    def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:
-        """Record work; returns a function that replays it, and one that returns its output tensors."""
-        ...
-
-    def forget(self) -> None:
-        """Release resources: all recordings have been discarded."""
-        ...
-
-    runs_ahead: bool
-    """Whether replays return before the device has done their work."""
-
-    def mark(self) -> object:
-        """An event after everything replayed so far."""
-        ...
 
 
 class CudaGraphs:
@@ -43,7 +24,10 @@ class CudaGraphs:
         self._anchor: torch.cuda.CUDAGraph | None = None
 
     def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:
-        """See GraphRecorder. Runs the work once before recording, to compile kernels and size workspaces."""
+        """Record work; returns a function that replays it, and one that returns its output tensors.
+
+        Runs the work once before recording, to compile kernels and size workspaces.
+        """
         outer = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(outer)
         with torch.cuda.stream(self._stream):
@@ -60,13 +44,14 @@ class CudaGraphs:
         return graph.replay, lambda: found
 
     def forget(self) -> None:
-        """See GraphRecorder."""
+        """Release resources: all recordings have been discarded."""
         self._pool, self._anchor = torch.cuda.graph_pool_handle(), None
 
     runs_ahead = True
+    """Replays return before the device has done their work."""
 
     def mark(self) -> torch.cuda.Event:
-        """See GraphRecorder."""
+        """An event after everything replayed so far."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         return event
@@ -76,7 +61,7 @@ class EagerRuns:
     """Runs the work again at every replay; used for the static path on a CPU."""
 
     def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:
-        """See GraphRecorder."""
+        """See CudaGraphs."""
         found: list[T] = []
 
         def replay() -> None:
@@ -85,10 +70,13 @@ class EagerRuns:
         return replay, lambda: found[0]
 
     def forget(self) -> None:
-        """See GraphRecorder."""
+        """See CudaGraphs."""
 
     runs_ahead = False
 
     def mark(self) -> object:
-        """See GraphRecorder."""
+        """See CudaGraphs."""
         return None
+
+
+GraphRecorder = CudaGraphs | EagerRuns

@@ -89,13 +89,8 @@ def tower_of(visual: Any, config: Any, operations: TowerOperations, recorder: Gr
     """
     if config.model_type not in ("qwen2_vl", "qwen2_vl_vision") or config.hidden_act != "quick_gelu":
         return None
-    shape = VisionShape(
-        config.depth, config.embed_dim, config.hidden_size, config.num_heads,
-        int(config.embed_dim * config.mlp_ratio), config.in_channels, config.patch_size,
-        config.temporal_patch_size, config.spatial_merge_size, config.rope_parameters["rope_theta"],
-    )  # fmt: skip
     with torch.device("meta"):
-        tower = VisionTower(shape)
+        tower = VisionTower(VisionShape.from_library(config))
     try:
         tower.load_state_dict(visual.state_dict(), assign=True)
     except RuntimeError:  # quantised, or another version

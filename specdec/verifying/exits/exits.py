@@ -16,10 +16,8 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.loaded import LoadedModel
-from specdec.verifying.exits.adapters import ExitAdapters
+from specdec.verifying.exits.adapters import EPS, ExitAdapters, adapt
 from specdec.verifying.exits.layers import check_layers
-
-_EPS = 1e-12  # of norms, practically 0
 
 
 @dataclass(frozen=True)
@@ -93,15 +91,13 @@ class Exits:
     def logits(self, layer: int, hidden: Tensor, shortlist: Shortlist | None = None) -> Tensor:
         """hidden [rows, hidden_size] after `layer` -> float32 [rows, vocab_size], or [rows, n] of the shortlist's ids.
 
-        Raises ModelError for a layer without an exit. It uses the same operations as the target's layers, whose kernels
-        are warm during a forward pass. `bottleneck`, which is faster alone, is not faster there.
+        Raises ModelError for a layer without an exit.
         """
-        down, up = self._parts[self._slot(layer)]
-        width = (hidden.shape[-1],)
-        adapted = hidden + F.linear(F.silu(F.linear(F.rms_norm(hidden, width, eps=_EPS), down)), up)
+        adapted = adapt(hidden, *self._parts[self._slot(layer)])
         if shortlist is None:
             return self.model.runner.logits(adapted)
-        return F.linear(F.rms_norm(adapted, width, eps=_EPS), shortlist.weight, shortlist.bias).float()
+        normed = F.rms_norm(adapted, (adapted.shape[-1],), eps=EPS)
+        return F.linear(normed, shortlist.weight, shortlist.bias).float()
 
     def _slot(self, layer: int) -> int:
         if layer not in self._slots:

@@ -4,38 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from specdec.errors import ModelError, OptionsError
 
 WIDEST = 400
 
 
-@dataclass(frozen=True)
-class Published:
-    """Adapters of a published system. parameters_m: parameters in millions, as its authors state."""
-
-    model: str
-    hidden_size: int
-    layer_count: int
-    width: int
-    parameters_m: int
-
-
-PUBLISHED = (
-    # Fast edge-cloud decoding with early exits, Table 2 (papers.yaml: fsd_000.exits). It states only parameter counts;
-    # the widths are the multiples of 4 that give them, with two matrices per exit.
-    Published("Vicuna-7B", 4096, 32, 400, 101),
-    Published("Llama-2-7B", 4096, 32, 400, 101),
-    Published("Vicuna-13B", 5120, 40, 396, 158),
-    Published("Qwen2-VL-7B", 3584, 28, 456, 88),
-)
+PUBLISHED_WIDTHS = {4096: 400, 5120: 396, 3584: 456}
+"""By hidden size. Fast edge-cloud decoding with early exits, Table 2 (papers.yaml: fsd_000.exits), states only the
+numbers of parameters; these widths are the multiples of 4 that give them, with two matrices per exit.
+"""
 
 
 def usual_width(hidden_size: int) -> int:
     """The published width for models of this hidden size; otherwise half the hidden size, at most WIDEST."""
-    known = {entry.hidden_size: entry.width for entry in PUBLISHED}
-    return known.get(hidden_size) or max(1, min(hidden_size // 2, WIDEST))
+    return PUBLISHED_WIDTHS.get(hidden_size) or max(1, min(hidden_size // 2, WIDEST))
 
 
 def choose_layers(spec: str, layer_count: int) -> tuple[int, ...]:

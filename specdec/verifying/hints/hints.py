@@ -51,12 +51,11 @@ class HintMaker:
     pass.
     """
 
-    def __init__(self, exits: Exits, outcomes: int = OUTCOMES, beside: SideStream | None = None) -> None:
-        """exits: all of them are used. outcomes: most outcomes per exit. beside: None: the default of the device."""
+    def __init__(self, exits: Exits, beside: SideStream | None = None) -> None:
+        """exits: all of them are used. beside: None: the default of the device."""
         self.exits = exits
         self.layers = exits.layers
         self.model = exits.model
-        self.outcomes = outcomes
         self.beside = beside or beside_of(exits.model.device)
         self.vocabulary = ExitVocabulary(exits)
         static = exits.model.runner.static
@@ -143,7 +142,7 @@ class DraftHints:
         layout = self._layout
         assert layout is not None, "chances come first"
         token = layout.vocabulary.token
-        likely = layout.likeliest(chances.numpy(), self._session.maker.outcomes)
+        likely = layout.likeliest(chances.numpy(), OUTCOMES)
         return [ExitOutcome(row, token(column), min(chance, 1.0), layer) for chance, row, column in likely]
 
     def _adjust(self, logits: Tensor) -> Tensor:
