@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -139,25 +140,33 @@ class VerdictLog:
         """Write a part, after making room for it; returns the new, empty buffer."""
         if not kept:
             return kept
-        self._number += 1
-        file = self.folder / f"verdicts-{self._number:06d}.msgpack"
         try:
             content = msgspec.msgpack.encode([msgspec.Raw(one) for one in kept])
             self._make_room(len(content))
-            write_whole(file, content)
+            self._write_next(content)
         except OSError as error:
             self.dropped += len(kept)
             _log.warning("verdict log %s cannot be written (%s): its answers are lost", self.folder, error)
         return []
 
+    def _write_next(self, content: bytes) -> None:
+        """Write a part under the next number that no other process has taken: several may log into one folder."""
+        while True:
+            self._number += 1
+            with suppress(FileExistsError):
+                return write_whole(self.folder / f"verdicts-{self._number:06d}.msgpack", content, fresh=True)
+
     def _make_room(self, wanted: int) -> None:
-        files = sorted(self.folder.glob(_PATTERN), key=_number)
-        total = sum(file.stat().st_size for file in files)
-        for file in files:
+        sizes: list[tuple[Path, int]] = []
+        for file in sorted(self.folder.glob(_PATTERN), key=_number):
+            with suppress(FileNotFoundError):  # another process has made room
+                sizes.append((file, file.stat().st_size))
+        total = sum(size for _, size in sizes)
+        for file, size in sizes:
             if total + wanted <= self._most:
                 return
-            total -= file.stat().st_size
-            file.unlink()
+            total -= size
+            file.unlink(missing_ok=True)
 
 
 def read_verdicts(folder: str | Path) -> Iterator[LoggedAnswer]:

@@ -54,6 +54,16 @@ def test_a_log_goes_on_behind_what_is_there(tmp_path: Path) -> None:
     assert len(list(read_verdicts(tmp_path))) == 2
 
 
+def test_several_may_log_into_one_folder(tmp_path: Path) -> None:
+    logs = [VerdictLog(tmp_path) for _ in range(3)]  # each has counted the parts before the others wrote any
+    for number, log in enumerate(logs):
+        log.add(LoggedAnswer(b"12345678", (number,)))
+    for log in logs:
+        log.close()
+    assert sorted(one.answer for one in read_verdicts(tmp_path)) == [(0,), (1,), (2,)]
+    assert not any(log.dropped for log in logs)
+
+
 def test_a_part_appears_in_time_though_answers_never_pause(tmp_path: Path) -> None:
     log = VerdictLog(tmp_path, part_s=0.2)
     end = time.monotonic() + 30.0
