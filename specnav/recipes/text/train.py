@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import random
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from specdec.options import DecodingOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.cards import machine_name, model_card
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import appearing_at_once, keep_settings, roomy
+from specnav.recipes.folders import appearing_at_once, begin_run
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.text.corpus import Corpus, library_folder, read_corpus
@@ -114,10 +114,7 @@ def train_text(config: TrainTextConfig) -> TextResult:
     """Train the pair, or continue an interrupted run. Raises TrainingError."""
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
     corpus = read_corpus(config.library or library_folder())
-    kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
-    with roomy(config.run):
-        config.run.mkdir(parents=True, exist_ok=True)
-        keep_settings(config.run, kept | {"python": platform.python_version()})
+    begin_run(config, ("out", "questions", "run"), python=platform.python_version())
     with stages() as shown:
         return _TextTraining(config, corpus, shown).whole(asked)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt
 from specdec.models.prompt import chat_prompts, plain_prompt
-from specdec.settings import setting
+from specnav.recipes.drafts.config import TrainDraftConfig
 from specnav.recipes.drafts.data.assistant import assistant_request
 from specnav.recipes.drafts.data.logged import logged_texts, split
 from specnav.recipes.drafts.data.ordinary import ordinary_request
@@ -35,42 +35,6 @@ SHORTEST_TEXT = 16
 
 
 @dataclass(frozen=True)
-class Sources:
-    """The requested data; if everything is empty, the default data are used."""
-
-    questions: tuple[Path, ...] = setting(
-        (), "A .jsonl file of questions, or a text file with one per line; may be repeated."
-    )
-    texts: tuple[Path, ...] = setting(
-        (), "A text file, or a folder of them, to learn from and to continue.", flags=("--text",)
-    )
-    bags: tuple[Path, ...] = setting(
-        (), "A rosbag2 folder, .mcap or .db3: its frames and instructions.", flags=("--bag",)
-    )
-    verdicts: tuple[Path, ...] = setting(
-        (), "A folder written by serve or generate --verdict-log.", flags=("--verdict-log",)
-    )
-    held_out: tuple[Path, ...] = setting(
-        (), "Questions used only for measuring.", flags=("--held-out-questions",), shown="some of those given"
-    )
-    instruction: str = setting("", "The instruction for bags without their own.")
-    assistant: bool = setting(False, "Make up requests to a chat assistant, for a published instruct model.")
-    self_asked: float = setting(
-        0.0, "With --assistant: share of the requests that the target itself makes up.", 0, 1, metavar="X"
-    )
-
-    @property
-    def named(self) -> bool:
-        """Whether any data were given."""
-        return bool(self.asks or self.verdicts)
-
-    @property
-    def asks(self) -> bool:
-        """Whether any data were given that need a target's answers."""
-        return bool(self.questions or self.texts or self.bags)
-
-
-@dataclass(frozen=True)
 class Gathered:
     """The gathered data.
 
@@ -87,37 +51,20 @@ class Gathered:
 
 
 def gather(
-    sources: Sources,
+    config: TrainDraftConfig,
     model: LoadedModel,
-    count: int,
-    held_out: int,
-    longest: int,
-    length: int,
-    folder: Path,
-    seed: int,
     progress: Progress,
     articles: Sequence[str] = (),
     self_asked: Sequence[str] = (),
 ) -> Gathered:
-    """Gather prompts and texts.
+    """Gather prompts and texts for a model. Raises TrainingError for unreadable data, or if too little is left.
 
-    Args:
-        sources: the requested data.
-        model: the model for which prompts are made.
-        count: number of default or composed prompts.
-        held_out: number of prompts that are only for measuring.
-        longest: most ids of a prompt, with pictures counted in full.
-        length: most ids of a text.
-        folder: for pictures.
-        seed: of all random choices.
-        progress: called with (done, total).
-        articles: texts to summarise in composed requests to an assistant.
-        self_asked: requests made up by the target, which replace as many composed ones.
-
-    Raises:
-        TrainingError: for unreadable data, or if too little is left.
+    articles: texts to summarise in composed requests to an assistant. self_asked: requests made up by the target, which
+    replace as many composed ones.
     """
-    rng = random.Random(f"drafts/{seed}")
+    sources, folder, held_out, length = config.sources, config.run, config.held_out, config.length
+    longest = length - config.new_tokens  # of a prompt, with pictures counted in full
+    rng = random.Random(f"drafts/{config.seed}")
     notes: list[str] = []
     prompts: list[ExitSample] = []
     logged = logged_texts(sources.verdicts, model, folder, length) if sources.verdicts else []
@@ -134,18 +81,18 @@ def gather(
     for file in sources.held_out:
         measured += question_prompts(model, read_questions(file), file.name)
     if sources.assistant:
-        composed = max(count + held_out - len(self_asked), 0)
+        composed = max(config.prompts + held_out - len(self_asked), 0)
         made_up = [*self_asked, *(assistant_request(rng, articles)[1] for _ in range(composed))]
         rng.shuffle(made_up)
         asked = question_prompts(model, made_up, "composed")
         prompts, measured = prompts + asked[held_out:], measured or asked[:held_out]
     elif not sources.named:
-        prompts, made = default_prompts(model, count, held_out, folder, seed, progress)
+        prompts, made = default_prompts(model, config.prompts, held_out, folder, config.seed, progress)
         measured = measured or made
         texts = [] if model.is_multimodal else library_texts(model, length)
     prompts, measured = _fitting(model, prompts, longest), _fitting(model, measured, longest)
     if logged:
-        said, kept = split(logged, held_out, seed)
+        said, kept = split(logged, held_out, config.seed)
         return Gathered(prompts, measured, texts, said, kept, notes)
     if not measured:
         rng.shuffle(prompts)
