@@ -124,7 +124,6 @@ def roll_out(
     episodes: Sequence[Episode],
     policy: str,
     keep_frames: int = 0,
-    seed: int = 0,
 ) -> RolloutResult:
     """Run all episodes to their ends, round by round. keep_frames: frames to keep per run, for later measurements."""
     from navsim.base import BaseLimits, PlanarBase
@@ -136,7 +135,7 @@ def roll_out(
             e,
             PlanarBase(e.room, e.start, limits),
             ExplorationPolicy(policy),
-            random.Random(f"roll/{seed}/{e.seed}"),
+            random.Random(f"roll/0/{e.seed}"),
         )
         for e in episodes
     ]

@@ -59,7 +59,7 @@ TOPICS = {
     COMMAND: f"{OURS}MotionCommand",
 }
 JPEG_QUALITY = 90
-MAX_NEW_TOKENS = 96
+MAX_NEW_TOKENS, MAX_DECISIONS = 96, 30
 TICK_S, ODOM_S, CAMERA_S = 0.02, 0.1, 1.0
 THINK_S, PAUSE_S = 0.1, 0.5  # assumed time of a decision; pause between episodes
 START_NS = 1_800_000_000_000_000_000
@@ -159,7 +159,7 @@ class _Recording:
         self.tape, self.world, self.episode, self.number = tape, world, episode, number
         self.model, self.spec, self.config = model, spec, config
         self.base = PlanarBase(episode.room, episode.start)
-        self.policy, self.body = ExplorationPolicy(config.exploration), simulated_body()
+        self.policy, self.body = ExplorationPolicy("frontier_search"), simulated_body()
         self.sequence = 0
         world.load(episode.room)
 
@@ -168,7 +168,7 @@ class _Recording:
         self._odometry()
         self.tape.write(INSTRUCTION, {"data": self.episode.instruction})
         contact = False
-        for _ in range(self.config.max_decisions):
+        for _ in range(MAX_DECISIONS):
             frame = self._frame()
             move = self._decide(frame, contact)
             if move is None or move.action.is_stop:
