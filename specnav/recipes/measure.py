@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specnav.errors import user_errors
+from specnav.recipes.drafts.figures import tokens_a_round
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.rollouts import OracleSpeaker, RolloutResult, Speaker, roll_out
 from specnav.recipes.speaker import ModelSpeaker
-from specnav.recipes.text.measure import tokens_a_round
 
 if TYPE_CHECKING:
     from navsim.episodes import Episode

@@ -328,7 +328,7 @@ def test_composed_requests_are_the_same_for_a_seed_and_never_unfilled() -> None:
 
 
 def test_requests_about_installed_packages_are_the_same_for_a_seed(tmp_path: Path) -> None:
-    code = ROOT / "specnav" / "recipes" / "text" / "corpus.py"
+    code = ROOT / "specnav" / "recipes" / "corpus.py"
     for package in ("one", "two", "tests"):
         (tmp_path / package / "tests").mkdir(parents=True)
         (tmp_path / package / "part.py").write_bytes(code.read_bytes())

@@ -33,8 +33,7 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import appearing_at_once, begin_run, check_place, roomy
 from specnav.recipes.loop import LoopSettings, is_finished, read_checkpoint
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
-from specnav.recipes.text.stages import Stages, stages
-from specnav.recipes.threads import threads
+from specnav.recipes.stages import Stages, stages
 
 NAME = "draft"
 MEASURED_SAMPLED = 64
@@ -92,7 +91,7 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
         start = start_folder(config.draft, speaker, config.run, config.share, config.learn)
     dtype = number_type(speaker)
     del speaker
-    with stages() as shown, threads(config.workers):
+    with stages(config.workers) as shown:
         return _DraftTraining(config, start, dtype, shown).whole()
 
 

@@ -38,8 +38,7 @@ from specnav.recipes.invented import own_answers, questions_about_python, questi
 from specnav.recipes.loop import LoopSettings, read_checkpoint, read_log
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.settings import TrainingSettings
-from specnav.recipes.text.stages import Stages, stages
-from specnav.recipes.threads import threads
+from specnav.recipes.stages import Stages, stages
 
 DEFAULT_DATA = "default"
 NAME = "exits"
@@ -93,7 +92,7 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
     layers = choose_layers(config.layers, model.runner.layer_count)
     free = ("out", "run", "lr", "minutes", "workers")  # another learning rate after a NaN loss
     begin_run(config, free, backbone=repr(fingerprint(model)))
-    with stages() as shown, threads(config.workers):
+    with stages(config.workers) as shown:
         return _ExitsTraining(config, model, layers, shown).whole()
 
 

@@ -21,8 +21,7 @@ from specnav.recipes.drafts.data.ordinary import ordinary_request
 from specnav.recipes.drafts.data.prose import opening, read_packages, request
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import ExitSample
-from specnav.recipes.text.measure import read_questions
+from specnav.recipes.samples import ExitSample, read_questions
 
 TEXT_SUFFIXES = frozenset(
     {".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"}
@@ -175,7 +174,7 @@ def default_prompts(
 
 def code_openings(count: int, rng: random.Random) -> list[str]:
     """First lines of functions in the library's training files."""
-    from specnav.recipes.text.corpus import library_folder, read_corpus
+    from specnav.recipes.corpus import library_folder, read_corpus
 
     talks = [talk for talk in read_corpus(library_folder()).train.talks if talk.answer.count("\n") > 1]
     return [opening(rng.choice(talks), rng) for _ in range(count)]
@@ -183,7 +182,7 @@ def code_openings(count: int, rng: random.Random) -> list[str]:
 
 def library_texts(model: LoadedModel, length: int) -> list[ExitSample]:
     """Questions and answers about functions in the library's training files."""
-    from specnav.recipes.text.corpus import library_folder, read_corpus
+    from specnav.recipes.corpus import library_folder, read_corpus
 
     texts, end = [], min(model.eos_token_ids, default=None)
     for talk in read_corpus(library_folder()).train.talks:
