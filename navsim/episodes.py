@@ -60,7 +60,10 @@ class Episode:
         if self.target is None:
             return False
         start, target = self.start, self.target
-        off, metres = bearing_to(start, target.x, target.y), math.hypot(target.x - start.x, target.y - start.y)
+        off, metres = (
+            bearing_to(start, target.x, target.y),
+            math.hypot(target.x - start.x, target.y - start.y),
+        )
         seen = line_of_sight(self.room, start.x, start.y, target)
         return abs(off) < AHEAD_RAD and metres >= AHEAD_M and seen >= IN_SIGHT
 
@@ -104,7 +107,9 @@ def _start(rng: random.Random, room: Room, target: SceneObject | None) -> Pose2D
         sight = line_of_sight(room, pose.x, pose.y, target)
         if hidden and sight > 0.0:
             continue
-        if not hidden and (sight < IN_SIGHT or math.hypot(pose.x - target.x, pose.y - target.y) > SIGHT_RANGE):
+        if not hidden and (
+            sight < IN_SIGHT or math.hypot(pose.x - target.x, pose.y - target.y) > SIGHT_RANGE
+        ):
             continue
         if math.isfinite(shortest_path_length(room, pose, target)):
             return pose

@@ -78,13 +78,18 @@ class Furniture(_Thing):
 
 
 @dataclass(frozen=True)
-class Wall:
-    """A straight, axis-parallel wall between the middles of its two ends."""
+class _Extent:
+    """From a point to another."""
 
     x0: float
     y0: float
     x1: float
     y1: float
+
+
+@dataclass(frozen=True)
+class Wall(_Extent):
+    """A straight, axis-parallel wall between the middles of its two ends."""
 
     @cached_property
     def shape(self) -> Rect:
@@ -100,13 +105,8 @@ class Wall:
 
 
 @dataclass(frozen=True)
-class Doorway:
+class Doorway(_Extent):
     """An opening in the wall between two areas; the line runs across it."""
-
-    x0: float
-    y0: float
-    x1: float
-    y1: float
 
     @property
     def centre(self) -> tuple[float, float]:
@@ -115,13 +115,8 @@ class Doorway:
 
 
 @dataclass(frozen=True)
-class Area:
+class Area(_Extent):
     """A rectangular floor: the room itself, or the second room or hallway behind a doorway."""
-
-    x0: float
-    y0: float
-    x1: float
-    y1: float
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,9 @@ SETTINGS: tuple[ParameterSpec, ...] = (
         choices=ODOM_FAULTS,
     ),
     ParameterSpec("odom_scale", 2.0, "factor of the odometry fault scaled", 0.05, 20.0, live=True),
-    ParameterSpec("odom_noise_m", 0.0, "odometry noise, m; of the yaw half as many radians", 0.0, 0.1, live=True),
+    ParameterSpec(
+        "odom_noise_m", 0.0, "odometry noise, m; of the yaw half as many radians", 0.0, 0.1, live=True
+    ),
     ParameterSpec(
         "base_fault",
         "none",

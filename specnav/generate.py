@@ -204,12 +204,10 @@ def run_generate(config: GenerateConfig) -> int:
         if wait_for_verifier is not None:
             # Two processes share this machine's cores; with all threads each, they would slow each other down.
             torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
-        # `ar` drafts nothing, but loads the model for its tokenizer and prompt format. Methods that draft by
-        # lookup need
-        # only the tokenizer.
+        # Where nothing is drafted with a model here, its tokenizer is enough.
         how: dict[str, Any] = {"device": config.device, "quantize": config.quantize, "pixels": config.pixels}
         drafts = {**how, "gguf": GgufOptions.read(config.gguf), "compile": config.compile_draft}
-        draft = None if method.drafts and not method.needs_draft_model else load_draft(named, **drafts)
+        draft = load_draft(named, **drafts) if method.needs_draft_model else None
         tokenizer = load_draft_tokenizer(named) if draft is None else draft.tokenizer
         endpoint = config.connect if wait_for_verifier is None else wait_for_verifier()
         assert endpoint is not None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from mcap.reader import make_reader
 
+from spec_vlm_nav.blackbox.box import METADATA
 from spec_vlm_nav.blackbox.folder import NAME, PARTIAL, reason_of
-from spec_vlm_nav.blackbox.recording import METADATA
 from specnav.errors import UsageError
 from specnav.results.errors import one_line
 

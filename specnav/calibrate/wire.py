@@ -22,7 +22,7 @@ from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.stopping import RestDetector
 from spec_vlm_nav.motion.watchdogs import OdometryReading
 from spec_vlm_nav.ros.backends.outputs import Output, make_backend
-from spec_vlm_nav.ros.convert.messages import reading_of
+from spec_vlm_nav.ros.messages import reading_of
 from spec_vlm_nav.ros.subscriptions import subscribe
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import DEFAULTS

@@ -23,7 +23,7 @@ from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionSt
 from std_msgs.msg import Empty, String
 
 from navsim.episodes import Episode
-from spec_vlm_nav.common.codes import SOURCES, ErrorCode, MotionState
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, MotionState
 from specnav.demo.recorder import EpisodeRecorder, SimState
 from specnav.results.trace import Decision, Span
 from specnav.ros_node import spinning_node
@@ -70,8 +70,8 @@ def is_safety_stop(message: DecisionMetrics) -> bool:
 
 def decision_of(message: DecisionMetrics) -> Decision:
     """A decision's metrics as a record; the recorder sets number, time, pose and frame."""
-    policy = message.source == SOURCES["EXPLORATION"]
-    sent = message.sequence != 0 and message.source != SOURCES["SUPERVISOR"]
+    policy = message.source == ActionSource.EXPLORATION.value
+    sent = message.sequence != 0 and message.source != ActionSource.SUPERVISOR.value
     spans = zip(
         message.span_lane, message.span_name, message.span_start_ms, message.span_end_ms, strict=False
     )
@@ -172,7 +172,7 @@ class Director:
                 return
             who: Literal["", "model", "node"] = ""
             if message.kind == MotionCommand.STOP:
-                who = "model" if message.source == SOURCES["MODEL"] else "node"
+                who = "model" if message.source == ActionSource.MODEL.value else "node"
             self._recorder.on_command(time.monotonic(), message.sequence, who)
 
     def _is_current(self, session: int, instruction: int) -> bool:

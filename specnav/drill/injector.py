@@ -12,7 +12,7 @@ import msgspec
 from spec_vlm_nav_interfaces.msg import MotionCommand
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
-from spec_vlm_nav.deciding.handlers.motions import GOING_ON
+from spec_vlm_nav.common.status import GOING_ON
 from spec_vlm_nav.motion.command import CommandKind
 from specnav.drill.definitions import (
     Drill,

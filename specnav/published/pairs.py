@@ -31,10 +31,10 @@ class Pair:
     gguf: Path | None = None
 
     def served_by(self, engine: str) -> tuple[str, str]:
-        """(target, exits) for a verifier on this engine."""
+        """(target, exits) for a verifier on this engine; only our own takes exits."""
         if engine == "llamacpp" and self.gguf is not None:
             return str(self.gguf), NO_EXITS
-        return self.target, self.exits
+        return self.target, self.exits if engine == "own" else NO_EXITS
 
     def tells_no_draft(self, instead: str) -> str:
         """Error message about a missing draft. instead: what to do."""

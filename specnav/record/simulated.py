@@ -23,13 +23,14 @@ from navsim.episodes import Episode, make_episode
 from navsim.errors import BadRequest
 from navsim.kinds import COLOURS, KIND_BY_NAME
 from spec_vlm_nav.camera.images import pixels
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.exploring.floor_reading import FloorPicture
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
 from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
-from spec_vlm_nav.motion.executor import MotionExecutor, MotionProgress
+from spec_vlm_nav.motion.executor import MotionExecutor
 from specdec.models import LoadedModel
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
@@ -269,7 +270,7 @@ class _Recording:
             self._tick(velocity.linear, velocity.angular)
             if not executor.is_active:
                 slid = abs(executor.done(self._pose()).distance_m) < abs(action.distance_m) / 2
-                return progress is MotionProgress.BLOCKED or (progress is MotionProgress.EXPIRED and slid)
+                return progress is MotionState.BLOCKED or (progress is MotionState.EXPIRED and slid)
             if self.tape.is_due("camera", CAMERA_S):
                 self._frame()
 

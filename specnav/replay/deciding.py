@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.images import PictureOptions, RawImage
+from spec_vlm_nav.camera.images import Frame, PictureOptions, RawImage
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.deciding.parts.current_decision import PAST_ACTIONS, PAST_FRAMES
 from spec_vlm_nav.language.actions import Action, find_action, reasoning_of

@@ -45,9 +45,10 @@ def test_what_an_engine_cannot_be_compared_by_is_one_line(
 
 def test_a_pair_names_the_file_where_the_engine_takes_files() -> None:
     pair = Pair("a", "folder", "draft", "exits", Path("folder/a.gguf"))
-    assert pair.served_by("own") == pair.served_by("vllm") == ("folder", "exits")
+    assert pair.served_by("own") == ("folder", "exits")
+    assert pair.served_by("vllm") == ("folder", NO_EXITS)
     assert pair.served_by("llamacpp") == ("folder/a.gguf", NO_EXITS)
-    assert Pair("b", "folder", "", "exits").served_by("llamacpp") == ("folder", "exits")
+    assert Pair("b", "folder", "", "exits").served_by("llamacpp") == ("folder", NO_EXITS)
 
 
 @pytest.mark.gguf

@@ -19,7 +19,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, RobotState
 
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
-from spec_vlm_nav.ros.moving import collision_sensor
+from spec_vlm_nav.ros import collision_sensor
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.sensor_sender import cloud
 from tests.graph.stand_ins import stand_in

@@ -11,7 +11,7 @@ import torch
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.language.prompting import build_prompt
 from spec_vlm_nav.model.answers import DecisionJob

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from mcap.reader import make_reader
 
+from spec_vlm_nav.blackbox.box import METADATA, Recording
 from spec_vlm_nav.blackbox.definitions import definition_of, members_of
 from spec_vlm_nav.blackbox.folder import NAME, Folder, Usage, default_folder, reason_of
 from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
-from spec_vlm_nav.blackbox.pictures import PictureEncoder
-from spec_vlm_nav.blackbox.recording import METADATA, Recording
 from spec_vlm_nav.blackbox.ring import Entry, RingContents
 from spec_vlm_nav.blackbox.triggers import Trigger
-from spec_vlm_nav.blackbox.writer import FileThread
+from spec_vlm_nav.blackbox.writer import FileThread, PictureEncoder
 from spec_vlm_nav.common.errors import BlackboxError, FrameError
 from specnav.bags.source import open_bag
 from specnav.bags.types import Types

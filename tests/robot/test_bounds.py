@@ -7,7 +7,13 @@ import pytest
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.parts.bounds import PROGRESS_M, Obstructions, Odometer, fell_short, is_obstruction
+from spec_vlm_nav.deciding.parts.instruction import (
+    PROGRESS_M,
+    Obstructions,
+    Odometer,
+    fell_short,
+    is_obstruction,
+)
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.motion.command import CommandKind
 from tests.robot.navigator_world import FORWARD, STOP, TURN, World

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spec_vlm_nav.common.codes import SOURCES, ErrorCode, LinkState, MotionState, Verification
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState, MotionState, Verification
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.model.course import Origin
 from spec_vlm_nav.motion.command import CommandKind
@@ -26,6 +26,7 @@ VERIFICATIONS = {verification.name: verification.value for verification in Verif
 KINDS = {kind.name: kind.value for kind in CommandKind}
 ORIGINS = {f"{origin.name}_TOKEN": origin.value for origin in Origin}
 STATES = {state.name: state.value for state in MotionState}
+SOURCES = {source.name: source.value for source in ActionSource}
 
 
 def constants(file):

@@ -10,7 +10,7 @@ from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.exploring.moves import ActionSource, Observation
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import ACTION_SENTENCES, STOP, Action, ActionKind
-from spec_vlm_nav.language.exploration import AUTO, POLICIES, fitting_policy
+from spec_vlm_nav.language.prompting import AUTO, POLICIES, fitting_policy
 from spec_vlm_nav.language.sightings import Sighting, sighting_of
 
 LEFT30, RIGHT30 = Action(ActionKind.TURN_LEFT, 30), Action(ActionKind.TURN_RIGHT, 30)

@@ -18,14 +18,14 @@ from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 from std_msgs.msg import String
 
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.camera.images import Frame
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest
-from spec_vlm_nav.model.answers import ModelAnswer, TimelineSpan
+from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.ros.convert.messages import (
+from spec_vlm_nav.ros.messages import (
     command_message,
     command_of,
     frame_of,
@@ -37,7 +37,7 @@ from spec_vlm_nav.ros.convert.messages import (
 from spec_vlm_nav.ros.nodes import console_node
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav.ros.subscriptions import subscribe
-from specdec.edge.stats import RoundStats
+from specdec.edge.stats import RoundStats, Span
 
 STAMP = Time(sec=12, nanosec=500)
 
@@ -45,7 +45,7 @@ STAMP = Time(sec=12, nanosec=500)
 def test_an_order_arrives_as_the_command_it_was():
     frame = Frame(b"", (7, 8), received=100.0)
     request = MotionRequest(
-        CommandKind.MOVE, 3, "EXPLORATION", "back 12", Motion(-0.12, 0.0), frame, deadline_s=2.75
+        CommandKind.MOVE, 3, ActionSource.EXPLORATION, "back 12", Motion(-0.12, 0.0), frame, deadline_s=2.75
     )
     session = CommandSession()
     session.sequence = 40
@@ -112,12 +112,13 @@ def test_the_measurements_hold_all_of_an_answer():
         (1, 2, 3),
         (9, 9),
         (RoundStats(4, 3, 17, 12, 1.5, 2.5, 0.5, 4),),
-        (TimelineSpan("cloud", "verify", 1.0, 2.0),),
+        (Span("cloud", "verify", 0.001, 0.002),),
         4000,
     )
     report = DecisionReport(
-        Frame(b"", (7, 8), 1.0), 2, "go", 5, answer, "I see it.", "", "turn left 8", "EXPLORATION", "halved"
-    )
+        Frame(b"", (7, 8), 1.0), 2, "go", 5, answer, "I see it.", "", "turn left 8",
+        ActionSource.EXPLORATION, "halved",
+    )  # fmt: skip
     m = metrics_message(report, 11, "sd", 4, STAMP)
     assert m.joules < 0, "no sensor"
     measured = replace(report, answer=replace(answer, joules=2.5))

@@ -11,8 +11,7 @@ from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.missions.driving import Driver, Route, Turn
 from spec_vlm_nav.missions.reading import read
 from spec_vlm_nav.missions.record import MissionPhase, StepProgress, load, save
-from spec_vlm_nav.missions.run import Mission
-from spec_vlm_nav.missions.stops import StopLatch
+from spec_vlm_nav.missions.run import Mission, StopLatch
 
 A_TO_C = "steps:\n- instruction: go to a\n- instruction: go to b\n- instruction: go to c\n"
 

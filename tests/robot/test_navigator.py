@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
@@ -35,7 +35,7 @@ def test_an_instruction_is_decided_from_a_frame_newer_than_itself_and_moved():
     assert (
         request.kind is CommandKind.MOVE
         and request.motion == Motion(distance_m=0.75)
-        and request.source == "MODEL"
+        and request.source is ActionSource.MODEL
     )
     assert request.frame is world.jobs[0].frame and request.deadline_s > 0
     assert world.said == [FORWARD.split(" The")[0]]
@@ -61,7 +61,7 @@ def test_one_decision_at_a_time_and_the_next_from_a_frame_after_the_motions_end(
 
 def test_stop_latches_and_the_node_idles_until_the_next_instruction():
     world = World().instruct().answer(STOP)
-    assert world.requests[-1].kind is CommandKind.STOP and world.requests[-1].source == "MODEL"
+    assert world.requests[-1].kind is CommandKind.STOP and world.requests[-1].source is ActionSource.MODEL
     world.ended(MotionState.STOPPED).run(5)
     assert len(world.jobs) == 1 and world.navigator.phase is NavigatorPhase.IDLE
     world.instruct("find the blue box")
@@ -201,10 +201,11 @@ def test_contact_is_handed_to_the_policy_and_its_move_is_marked_as_its_own():
     world.ended(MotionState.BLOCKED, "wall").run(0.5).answer(FORWARD)
     request = world.requests[-1]
     assert (
-        abs(request.motion.angle_rad) == pytest.approx(math.radians(45)) and request.source == "EXPLORATION"
+        abs(request.motion.angle_rad) == pytest.approx(math.radians(45))
+        and request.source is ActionSource.EXPLORATION
     )
     report = world.reports[-1]
-    assert report.source == "EXPLORATION" and report.rule and report.action.startswith("turn ")
+    assert report.source is ActionSource.EXPLORATION and report.rule and report.action.startswith("turn ")
     assert report.model_action == "The next action is move forward 75 cm."
 
 

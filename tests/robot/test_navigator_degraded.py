@@ -7,7 +7,7 @@ import io
 import pytest
 from PIL import Image
 
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ErrorCode, MotionState, Verification
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status

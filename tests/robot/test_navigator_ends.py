@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status

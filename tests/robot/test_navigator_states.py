@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.images import RawImage
+from spec_vlm_nav.camera.images import Frame, RawImage
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status

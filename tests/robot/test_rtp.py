@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from spec_vlm_nav.camera.h264 import split_nals
-from spec_vlm_nav.camera.rtp import MAX_UNIT_BYTES, Depacketizer
+from spec_vlm_nav.camera.video_url import MAX_UNIT_BYTES, Depacketizer
 
 START = b"\x00\x00\x00\x01"
 UNIT_BYTES = [

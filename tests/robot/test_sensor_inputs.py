@@ -18,8 +18,8 @@ from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Moun
 from spec_vlm_nav.motion.ahead.depth import DepthImage, clearance_of_depth
 from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
 from spec_vlm_nav.motion.watchdogs import Supervision
-from spec_vlm_nav.ros.convert.messages import supervision_of
-from spec_vlm_nav.ros.moving.collision_sensor import clearance_of_bytes, cloud_of, depth_of, scan_of
+from spec_vlm_nav.ros.collision_sensor import clearance_of_bytes, cloud_of, depth_of, scan_of
+from spec_vlm_nav.ros.messages import supervision_of
 
 
 def test_a_sign_of_life_keeps_its_ages_and_an_unknown_link_state_counts_as_lost():

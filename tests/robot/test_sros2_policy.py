@@ -41,7 +41,6 @@ MADE = {
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
     ("subscriptions.py", "topic"): [],  # of subscribe
     ("publishers.py", "topic"): [],  # of publisher
-    ("robot_subscriptions.py", "image"): ["image"],
     ("robot.py", "image"): ["image"],
     ("robot.py", "topic"): [],  # of on_topic
     ("robot.py", "odom"): ["odom"],
@@ -61,7 +60,7 @@ MADE = {
 }
 ACTIONS = {"action_server.py": {("execute", "navigate_instruction")}}
 ACTIONS["instructing.py"] = {("call", "navigate_instruction")}
-ACTIONS["orders.py"] = {("execute", "run_mission")}
+ACTIONS["mission_node.py"] = {("execute", "run_mission")}
 ACTIONS["command_publisher.py"] = {("call", "run_mission")}
 ACTIONS["nav2_actions.py"] = {("call", "drive_on_heading"), ("call", "spin")}
 PARAMETERS = "describe_parameters get_parameter_types get_parameters list_parameters set_parameters"
@@ -94,7 +93,7 @@ def files_of(node):
     waiting, known = [NODES / f"{node}.py"], []
     while waiting:
         path = waiting.pop()
-        if path.name in ("diagnostics.py", "__init__.py") or path in known:
+        if path.name in ("basics.py", "__init__.py") or path in known:
             continue
         known.append(path)
         modules = re.findall(r"^from spec_vlm_nav\.ros\.([\w.]+) import", path.read_text(), re.MULTILINE)

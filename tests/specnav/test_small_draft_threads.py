@@ -56,6 +56,23 @@ def test_generate_drafts_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.parametrize("method", ["ar", "cloud-sd", "ngram"])
+def test_generate_loads_no_draft_model_where_it_drafts_with_none(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def decoder(_: Any, draft: Any, **__: Any) -> None:
+        assert draft is None
+        raise Reached
+
+    monkeypatch.setattr("specdec.edge.decoder.EdgeDecoder", decoder)
+    with pytest.raises(Reached):
+        run_generate(
+            GenerateConfig(
+                "hello", connect="tcp://127.0.0.1:1", draft_model=str(DEFAULT_TEXT_DRAFT), method=method
+            )
+        )
+
+
 def test_the_robot_drafts_in_one_thread() -> None:
     speculative = pytest.importorskip("spec_vlm_nav.model.speculative")
     settings = speculative.DecoderSettings(draft_model=str(DEFAULT_TEXT_DRAFT))

@@ -35,9 +35,7 @@ setup(
     zip_safe=False,
     maintainer="spec_vlm_nav maintainers",
     maintainer_email="spec_vlm_nav@users.noreply.github.com",
-    description=(
-        "Navigation by a vision-language model, decoded speculatively over an edge and a cloud."
-    ),
+    description=("Navigation by a vision-language model, decoded speculatively over an edge and a cloud."),
     license="Apache-2.0",
     entry_points={
         "console_scripts": [

@@ -15,8 +15,7 @@ from typing import Any
 
 from benchmarks.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
 from benchmarks.simulated_base import reading_of
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.images import RawImage
+from spec_vlm_nav.camera.images import Frame, RawImage
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
 from spec_vlm_nav.common.status import Status

@@ -24,9 +24,8 @@ Access from other machines needs tokens and a certificate: docs/console.md.
 
 from launch_ros.actions import Node
 from spec_vlm_nav.parameters.files import said_in
-from spec_vlm_nav.parameters.launch_arguments import parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
-from spec_vlm_nav.ros.launching import description_of, values_of
+from spec_vlm_nav.ros.launching import description_of, parameter_files, values_of
 
 PLACES = {
     "namespace": ("", "Namespace of the console; robots of other namespaces are found, too."),

@@ -32,9 +32,8 @@ from launch.actions import LogInfo
 from launch_ros.actions import Node
 from spec_vlm_nav.common.parameters import Parameter
 from spec_vlm_nav.parameters.files import said_in
-from spec_vlm_nav.parameters.launch_arguments import is_true, parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
-from spec_vlm_nav.ros.launching import description_of, values_of
+from spec_vlm_nav.ros.launching import description_of, is_true, parameter_files, values_of
 
 # config/ lies beside launch/, in the package and where it is installed.
 CONFIG = Path(__file__).resolve().parent.parent / "config"

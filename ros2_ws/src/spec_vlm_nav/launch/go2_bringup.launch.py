@@ -130,7 +130,7 @@ def bring_up(given):
     files = []
     remaps = dict(OF_THE_ROBOT)
     if given["lidar"] != "none":
-        files.append(f'go2_lidar_{given["lidar"]}.yaml')
+        files.append(f"go2_lidar_{given['lidar']}.yaml")
         remaps["cloud"] = CLOUDS[given["lidar"]]
     if given["obstacles_avoid"] == "true":
         files.append("go2_obstacles_avoid.yaml")

@@ -25,8 +25,7 @@ from collections.abc import Mapping
 import math
 
 from launch.actions import ExecuteProcess
-from spec_vlm_nav.parameters.launch_arguments import amount
-from spec_vlm_nav.ros.launching import description_of
+from spec_vlm_nav.ros.launching import amount, description_of
 
 ARGUMENTS = {
     "namespace": ("", "Namespace of the nodes to record."),
@@ -90,9 +89,7 @@ def record_command(given: Mapping[str, str]) -> list[str]:
 def record(given):
     """Return the process that records."""
     # Time after SIGINT to write buffered messages.
-    process = ExecuteProcess(
-        cmd=record_command(given), name="record", output="screen", sigterm_timeout="20"
-    )
+    process = ExecuteProcess(cmd=record_command(given), name="record", output="screen", sigterm_timeout="20")
     return [process]
 
 

@@ -28,9 +28,8 @@ from launch.actions import ExecuteProcess, IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from spec_vlm_nav.model.folders import find_model
 from spec_vlm_nav.parameters.files import said_in
-from spec_vlm_nav.parameters.launch_arguments import is_true, parameter_files
 from spec_vlm_nav.parameters.nodes import parameter_of
-from spec_vlm_nav.ros.launching import description_of
+from spec_vlm_nav.ros.launching import description_of, is_true, parameter_files
 
 # config/ lies beside launch/, in the package and where it is installed.
 HERE = Path(__file__).resolve().parent

@@ -67,9 +67,7 @@ def generate_test_description():
 class TestRunning(unittest.TestCase):
     """While it runs."""
 
-    def test_the_nodes_and_their_topics_are_in_the_namespace_and_the_robot_stands(
-        self, proc_output
-    ):
+    def test_the_nodes_and_their_topics_are_in_the_namespace_and_the_robot_stands(self, proc_output):
         for name in NODES:
             proc_output.assertWaitFor(f"{name} ready", timeout=START_S)
         rclpy.init()

@@ -30,7 +30,7 @@ def test_package_xml_and_setup_py_agree():
     package = ElementTree.parse(HERE / "package.xml").getroot()
     setup = (HERE / "setup.py").read_text()
     assert package.findtext("name") == "spec_vlm_nav" == HERE.name
-    assert f"version='{package.findtext('version')}'" in setup
+    assert f'version="{package.findtext("version")}"' in setup
     assert package.findtext("license") in setup
 
 

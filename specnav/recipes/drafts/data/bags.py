@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.images import PictureOptions
+from spec_vlm_nav.camera.images import Frame, PictureOptions
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
 from spec_vlm_nav.language.prompting import PromptSpec

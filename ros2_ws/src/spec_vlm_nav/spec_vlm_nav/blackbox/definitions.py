@@ -62,7 +62,7 @@ def definition_of(kind: str, find: Find) -> str | None:
         texts[name] = text
         wanted += members_of(name, text)
     root = texts.pop(kind)
-    parts = [f'{RULE}\nMSG: {name.replace("/msg/", "/")}\n{text}' for name, text in texts.items()]
+    parts = [f"{RULE}\nMSG: {name.replace('/msg/', '/')}\n{text}" for name, text in texts.items()]
     return "\n".join([root, *parts])
 
 

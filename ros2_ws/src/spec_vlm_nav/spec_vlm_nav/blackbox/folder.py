@@ -31,6 +31,7 @@ import re
 from typing import BinaryIO
 
 from spec_vlm_nav.common.errors import BlackboxError
+from spec_vlm_nav.common.kept_file import home
 
 PARTIAL = ".partial"
 NAME = re.compile(r"blackbox-\d{8}-\d{6}Z-\w+?(-\d+)?\.mcap(\.partial)?", re.ASCII)
@@ -41,8 +42,7 @@ _MAY_PASS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 def default_folder() -> Path:
     """Return the default folder, in ROS_HOME or ~/.ros."""
-    home = os.environ.get("ROS_HOME") or "~/.ros"
-    return Path(home).expanduser() / "spec_vlm_nav" / "blackbox"
+    return home() / "blackbox"
 
 
 def reason_of(path: Path) -> str:
@@ -88,8 +88,7 @@ class Folder:
             if isinstance(error, OSError) and error.errno in _MAY_PASS:
                 return f"{self.path}: {said}"
             raise BlackboxError(
-                f"the folder {self.path} cannot be used ({said}): "
-                "set the parameter folder to one that can"
+                f"the folder {self.path} cannot be used ({said}): set the parameter folder to one that can"
             ) from error
         return ""
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from mcap.writer import CompressionType, Writer
-from spec_vlm_nav.blackbox.recording import METADATA, Recording
+from spec_vlm_nav.blackbox.box import METADATA, Recording
 from spec_vlm_nav.blackbox.ring import Entry
 
 CHUNK_BYTES = 1 << 20

@@ -76,9 +76,7 @@ def stamp_of(data: bytes) -> Stamp:
     return seconds, nanoseconds
 
 
-def thin(
-    pictures: Sequence[Entry], now: float, budget: int, decided: Collection[Stamp]
-) -> list[Entry]:
+def thin(pictures: Sequence[Entry], now: float, budget: int, decided: Collection[Stamp]) -> list[Entry]:
     """
     Return the pictures to keep within `budget` bytes, oldest first.
 
@@ -174,9 +172,7 @@ class Ring:
             entries = (*self._pictures.entries, *self._others.entries)
             lasting = tuple(self._lasting.values())
         # A picture that was encoded here is added later than it was received.
-        return RingContents(
-            tuple(sorted(entries, key=_by_time)), tuple(sorted(lasting, key=_by_time))
-        )
+        return RingContents(tuple(sorted(entries, key=_by_time)), tuple(sorted(lasting, key=_by_time)))
 
     @property
     def size(self) -> int:

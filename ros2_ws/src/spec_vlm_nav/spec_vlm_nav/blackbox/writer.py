@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The thread that writes files, so that a slow disk does not block the node."""
+"""The threads beside the node: one writes files, as a disk may be slow; one encodes raw pictures."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ import queue
 import threading
 from typing import BinaryIO
 
+from spec_vlm_nav.blackbox.box import Recording
 from spec_vlm_nav.blackbox.folder import Folder, os_error_text, Usage
-from spec_vlm_nav.blackbox.recording import Recording
+from spec_vlm_nav.common.errors import FrameError
+from spec_vlm_nav.common.newest import NewestWorker
 
 
 @dataclass(frozen=True)
@@ -100,3 +102,44 @@ class FileThread:
             said = " ".join(str(failure).split())
             error = f"cannot write this recording: {type(failure).__name__}: {said}"
         return Written(first.word, recording.length_s, path, size, self._folder.usage(), error)
+
+
+class PictureEncoder:
+    """
+    Encodes raw pictures at a bounded rate.
+
+    encode: turns a camera message's bytes into those of a compressed one; may raise FrameError.
+    put: called with the receive time and the result. warn: called with the error of a picture. All
+    three are called from the thread.
+    """
+
+    def __init__(
+        self,
+        encode: Callable[[bytes], bytes],
+        put: Callable[[float, bytes], None],
+        warn: Callable[[str], None],
+        rate_hz: float,
+    ) -> None:
+        self._encode, self._put, self._warn = encode, put, warn
+        self.rate_hz = rate_hz
+        self._taken_at = -1e18
+        self._worker: NewestWorker[tuple[float, bytes], None] = NewestWorker(
+            self._keep, lambda: None, "blackbox encoder"
+        )
+        self.close = self._worker.close
+
+    def offer(self, at: float, data: bytes) -> None:
+        """Queue a raw picture unless it exceeds the rate; it replaces a waiting one."""
+        # 10 % tolerance, so that jitter does not drop every second picture.
+        if at - self._taken_at >= 0.9 / self.rate_hz:
+            self._taken_at = at
+            self._worker.put((at, data), at)
+
+    def _keep(self, job: tuple[float, bytes]) -> None:
+        at, data = job
+        try:
+            self._put(at, self._encode(data))
+        except FrameError as error:
+            self._warn(f"camera picture not kept: {error}")
+        except Exception as error:  # the bytes are not a picture message
+            self._warn(f"camera picture not kept: {type(error).__name__}: {error}")

@@ -25,7 +25,6 @@ dropped; no input raises.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 import time
 
@@ -103,13 +102,11 @@ class H264Decoder:
     strict: False also outputs pictures with missing references, which may be smeared.
     """
 
-    def __init__(
-        self, strict: bool = True, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, strict: bool = True) -> None:
         self.counts = DecodeCounts()
         self.size: tuple[int, int] | None = None
         self.waits_since: float | None = None
-        self._strict, self._clock = strict, clock
+        self._strict = strict
         self._numbering = Numbering()
         self._stamps: dict[int, Stamp] = {}
         self._number = 0
@@ -169,10 +166,8 @@ class H264Decoder:
         # The first slice of a picture must begin at its first block; otherwise the start was lost.
         return head if head is not None and head.first else None
 
-    def _decode(
-        self, unit: AccessUnit, head: SliceHead, is_key: bool, stamp: Stamp
-    ) -> list[DecodedPicture]:
-        began = self._clock()
+    def _decode(self, unit: AccessUnit, head: SliceHead, is_key: bool, stamp: Stamp) -> list[DecodedPicture]:
+        began = time.perf_counter()
         data = unit.data
         if is_key and not self._has_key and not any(kind(nal) in (SPS, PPS) for nal in unit.nals):
             # The parameter sets may have been fed only to the previous decoder instance.
@@ -207,13 +202,13 @@ class H264Decoder:
             self.counts.new_sizes += 1
         self.size = size
         self.counts.pictures += 1
-        took_ms = (self._clock() - began) * 1e3
+        took_ms = (time.perf_counter() - began) * 1e3
         self._took.append(took_ms)
         return DecodedPicture(stamp, frame, took_ms)
 
     def _wait(self) -> None:
         if self.waits_since is None:
-            self.waits_since = self._clock()
+            self.waits_since = time.perf_counter()
 
     def _begin_anew(self) -> None:
         """Create a new decoder: one that has seen damage may show it in later pictures."""
@@ -262,9 +257,7 @@ class StreamDiagnostics:
         values["decode_ms_p50"], values["decode_ms_p99"] = decoder.took_ms(), decoder.took_ms(0.99)
         if decoder.size is not None:
             values["size"] = f"{decoder.size[0]}x{decoder.size[1]}"
-        troubles = ", ".join(
-            f'{count} {name.replace("_", " ")}' for name, count in new.items() if count
-        )
+        troubles = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in new.items() if count)
         if heard_at is None:
             level, said = Level.ERROR, "no video yet"
         elif now - heard_at > silence_s:

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Camera pictures as bytes: validation, JPEG encoding, resizing and comparison.
+Camera frames, and their pictures as bytes: validation, JPEG encoding, resizing and comparison.
 
 A picture that cannot be decoded completely raises FrameError with one line; broken frames are never
 repaired. Compressed pictures pass unchanged unless a size is requested.
@@ -60,6 +60,20 @@ class RawImage:
 
 
 @dataclass(frozen=True)
+class Frame:
+    """
+    A camera message.
+
+    It holds the picture, its header stamp (seconds, nanoseconds), and its receive time (steady
+    clock, s).
+    """
+
+    picture: bytes | RawImage
+    stamp: tuple[int, int]
+    received: float
+
+
+@dataclass(frozen=True)
 class PictureOptions:
     """
     How a picture is prepared.
@@ -97,9 +111,7 @@ def _opened(data: bytes) -> Iterator[Image.Image]:
             _check_size(picture.width, picture.height)
             # A JPEG with several pictures has the format MPO.
             if picture.format != "PNG" and data.count(b"\xff\xda") > MAX_SCANS:
-                raise FrameError(
-                    "camera frame has too many JPEG scans: publish a baseline JPEG"
-                )
+                raise FrameError("camera frame has too many JPEG scans: publish a baseline JPEG")
             if picture.mode.startswith(("I", "F")):
                 raise FrameError(
                     "camera frame has more than 8 bits per channel: publish 8 (a depth picture?)"
@@ -110,9 +122,7 @@ def _opened(data: bytes) -> Iterator[Image.Image]:
             "camera frame is neither JPEG nor PNG: check the topic and image_transport"
         ) from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise FrameError(
-            f"corrupt camera frame ({error}): check the camera and the network"
-        ) from error
+        raise FrameError(f"corrupt camera frame ({error}): check the camera and the network") from error
 
 
 def _check_size(width: int, height: int) -> None:
@@ -143,16 +153,13 @@ def from_raw(raw: RawImage) -> Image.Image:
     row = raw.width * channels
     if raw.width < 1 or raw.height < 1 or raw.step < row or len(raw.data) < raw.step * raw.height:
         raise FrameError(
-            f"camera frame of {len(raw.data)} bytes does not hold "
-            f"{raw.width}x{raw.height} {raw.encoding}"
+            f"camera frame of {len(raw.data)} bytes does not hold {raw.width}x{raw.height} {raw.encoding}"
         )
     rows: NDArray[np.uint8] = np.frombuffer(raw.data, np.uint8, raw.step * raw.height).reshape(
         raw.height, raw.step
     )
     pixels = rows[:, :row].reshape(raw.height, raw.width, channels)[:, :, list(order)]
-    return Image.fromarray(
-        pixels[:, :, 0] if channels == 1 else np.ascontiguousarray(pixels)
-    ).convert("RGB")
+    return Image.fromarray(pixels[:, :, 0] if channels == 1 else np.ascontiguousarray(pixels)).convert("RGB")
 
 
 def fit(picture: Image.Image, width: int, height: int) -> Image.Image:
@@ -204,9 +211,7 @@ def _refuse_blank(picture: Image.Image) -> None:
         )
     bands = cast("tuple[tuple[int, int], ...]", picture.getextrema())  # it is RGB
     if max(high for _, high in bands) < DARKEST:
-        raise FrameError(
-            "the camera picture is black: is the lens covered, or has the camera failed?"
-        )
+        raise FrameError("the camera picture is black: is the lens covered, or has the camera failed?")
     if min(low for low, _ in bands) > BRIGHTEST:
         raise FrameError("the camera picture is white: is it overexposed, or has the camera failed?")
 

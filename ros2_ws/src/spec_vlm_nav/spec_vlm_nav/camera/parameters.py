@@ -24,8 +24,7 @@ CAMERA: tuple[Parameter, ...] = (
     Parameter(
         "source",
         "topic_unitree",
-        "Source of the video: unitree_go/Go2FrontVideoData or CompressedImage (h264) on `video`, "
-        "or `url`.",
+        "Source of the video: unitree_go/Go2FrontVideoData or CompressedImage (h264) on `video`, or `url`.",
         choices=SOURCES,
     ),
     Parameter(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.geometry import Motion
 
 # After a movement of this size the picture's bytes must have changed.

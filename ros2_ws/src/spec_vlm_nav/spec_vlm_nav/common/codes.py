@@ -92,7 +92,13 @@ class LinkState(enum.Enum):
     LOST = 2
 
 
-SOURCES = {"MODEL": 0, "EXPLORATION": 1, "SUPERVISOR": 2}
-"""Origin of an action (MotionCommand, DecisionMetrics)."""
+class ActionSource(enum.Enum):
+    """Who decided an action (MotionCommand, DecisionMetrics)."""
+
+    MODEL = 0
+    EXPLORATION = 1
+    SUPERVISOR = 2  # vlm_nav_node itself, or a mission
+
+
 UNVERIFIED = "[unverified] "
 """Prefix of text that only the draft model produced, on ~/reasoning and ~/action."""

@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Crash-safe files: written atomically, and on the disk when the call returns."""
+"""The nodes' own files: their folder, and atomic writes that are on the disk when the call returns."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ import stat
 from specdec import whole_files
 
 MOST_BYTES = 1 << 20
+
+
+def home(namespace: str = "") -> Path:
+    """Return the folder for the files of the nodes in a namespace: in ROS_HOME, else in ~/.ros."""
+    base = Path(os.environ.get("ROS_HOME") or "~/.ros").expanduser()
+    return base / "spec_vlm_nav" / namespace.strip("/")
 
 
 def write_whole(file: Path, data: bytes) -> None:

@@ -33,9 +33,7 @@ Made = TypeVar("Made")
 class NewestWorker(Generic[Heard, Made]):
     """Runs `work` on the newest input in a thread of its own; must be closed."""
 
-    def __init__(
-        self, work: Callable[[Heard], Made], made: Callable[[], None], name: str = "newest"
-    ) -> None:
+    def __init__(self, work: Callable[[Heard], Made], made: Callable[[], None], name: str = "newest") -> None:
         """work: called in the worker thread; made: called there when a result can be taken."""
         self._work, self._made = work, made
         self._changed = threading.Condition()

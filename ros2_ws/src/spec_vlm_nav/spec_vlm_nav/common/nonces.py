@@ -49,9 +49,8 @@ def following(nonce: bytes) -> bytes:
 class NonceChain:
     """The sender's side."""
 
-    def __init__(self, secret: bytes | None = None, length: int = LENGTH) -> None:
-        nonce = secret if secret is not None else secrets.token_bytes(SIZE)
-        self._left = [nonce]
+    def __init__(self, length: int = LENGTH) -> None:
+        self._left = [secrets.token_bytes(SIZE)]
         for _ in range(length):
             self._left.append(following(self._left[-1]))
         self._commitment = self._left.pop()

@@ -162,9 +162,7 @@ def fixed(default: Any) -> Any:
     return field(default=default, metadata={"fixed": True})
 
 
-def config_of(
-    kind: type[Config], values: Mapping[str, Value], prefix: str = "", **made: Any
-) -> Config:
+def config_of(kind: type[Config], values: Mapping[str, Value], prefix: str = "", **made: Any) -> Config:
     """
     Build a configuration object from the parameters named prefix + field name.
 
@@ -199,7 +197,7 @@ def markdown(table: Sequence[Parameter]) -> str:
         text = str(p.default).lower() if isinstance(p.default, bool) else str(p.default)
         default = f"`{text or chr(34) * 2}`"
         rows.append(
-            f'| `{p.name}` | {default} | {p.allowed} | {"yes" if p.live else "no"} '
-            f'| {"" if p.tighter is Tighter.ANY else p.tighter.value} | {p.description} |'
+            f"| `{p.name}` | {default} | {p.allowed} | {'yes' if p.live else 'no'} "
+            f"| {'' if p.tighter is Tighter.ANY else p.tighter.value} | {p.description} |"
         )
     return "\n".join(rows)

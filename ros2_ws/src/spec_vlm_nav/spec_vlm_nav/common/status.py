@@ -26,6 +26,7 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
 UNDER_WAY = (MotionState.MOVING, MotionState.SETTLING)
+GOING_ON = (MotionState.IDLE, *UNDER_WAY)  # a motion that has not ended
 WATCHDOG_STATES = frozenset(
     {
         MotionState.STALE_ODOM,

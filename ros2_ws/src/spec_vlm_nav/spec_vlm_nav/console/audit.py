@@ -36,16 +36,12 @@ MEGABYTE = 1_000_000
 class Audit:
     """Appends to a file; if that fails, `complain` is called once and operation continues."""
 
-    def __init__(
-        self, file: Path, complain: Callable[[str], None], largest_mb: float = 10.0
-    ) -> None:
+    def __init__(self, file: Path, complain: Callable[[str], None], largest_mb: float = 10.0) -> None:
         """largest_mb: a file is rotated before it exceeds this size."""
         self._file, self._complain, self._has_complained = file, complain, False
         self._largest, self._lock = largest_mb * MEGABYTE, threading.Lock()
 
-    def note(
-        self, who: str, role: str, where: str, robot: str, command: str, outcome: str
-    ) -> None:
+    def note(self, who: str, role: str, where: str, robot: str, command: str, outcome: str) -> None:
         """Log a command; may be called from any thread."""
         line = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

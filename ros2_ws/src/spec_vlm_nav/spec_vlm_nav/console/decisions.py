@@ -21,11 +21,11 @@ from itertools import pairwise
 import json
 from typing import Any
 
-from spec_vlm_nav.common.codes import SOURCES, UNVERIFIED
+from spec_vlm_nav.common.codes import ActionSource, UNVERIFIED
 
 ORIGINS = ("own", "drafted", "ahead", "unverified")
 LONGEST, MOST_TOKENS = 600, 400
-_SOURCE_NAMES = {number: name.lower() for name, number in SOURCES.items()}
+_SOURCE_NAMES = {source.value: source.name.lower() for source in ActionSource}
 
 
 def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, float]:
@@ -35,9 +35,7 @@ def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, flo
     spans: lane, name, start and end. Overlapping time counts for the lane that was waited for: the
     cloud before the link before the camera before the edge.
     """
-    lanes: dict[str, list[tuple[float, float]]] = {
-        lane: [] for lane in ("cloud", "link", "edge", "camera")
-    }
+    lanes: dict[str, list[tuple[float, float]]] = {lane: [] for lane in ("cloud", "link", "edge", "camera")}
     for lane, name, start, end in spans:
         if end > start:
             where = "link" if lane in ("uplink", "downlink") else lane

@@ -80,13 +80,9 @@ class Connection:
     writer: asyncio.StreamWriter
     where: str
     robots: tuple[str, ...] | None = None
-    frames: MessageBucket = field(
-        default_factory=lambda: MessageBucket(FRAMES_A_S, 10 * FRAMES_A_S)
-    )
+    frames: MessageBucket = field(default_factory=lambda: MessageBucket(FRAMES_A_S, 10 * FRAMES_A_S))
     bytes: MessageBucket = field(default_factory=lambda: MessageBucket(BYTES_A_S, 2 * BYTES_A_S))
-    passed: MessageBucket = field(
-        default_factory=lambda: MessageBucket(PASSED_A_S, 2 * PASSED_A_S)
-    )
+    passed: MessageBucket = field(default_factory=lambda: MessageBucket(PASSED_A_S, 2 * PASSED_A_S))
     texts: MessageBucket = field(default_factory=lambda: MessageBucket(TEXTS_A_S, 2 * TEXTS_A_S))
 
 
@@ -98,9 +94,7 @@ class Front:
     meet: called with the robots' names when they change.
     """
 
-    def __init__(
-        self, control: socket.socket, publish: Publish, meet: Callable[[list[str]], None]
-    ) -> None:
+    def __init__(self, control: socket.socket, publish: Publish, meet: Callable[[list[str]], None]) -> None:
         self._control, self._publish, self._meet = control, publish, meet
         self._numbers = itertools.count(1)
         self._others: dict[int, Connection] = {}  # oldest first
@@ -243,9 +237,7 @@ class Front:
         self._said({"posted": name, **told})
         await _reply(one, 200, "")
 
-    async def _pass_on(
-        self, one: Connection, reader: asyncio.StreamReader, request: h11.Request
-    ) -> None:
+    async def _pass_on(self, one: Connection, reader: asyncio.StreamReader, request: h11.Request) -> None:
         """Forward a request to the console."""
         await _wait(self._asked.debt(asyncio.get_running_loop().time(), 1))
         upgrades = any(
@@ -259,9 +251,7 @@ class Front:
         ]
         lines = [request.method + b" " + request.target + b" HTTP/1.1"]
         lines += [name + b": " + value for name, value in kept]
-        behind, to_behind = await asyncio.wait_for(
-            asyncio.open_unix_connection(self._behind), self._head_s
-        )
+        behind, to_behind = await asyncio.wait_for(asyncio.open_unix_connection(self._behind), self._head_s)
         tasks = [asyncio.ensure_future(_pipe(behind, one.writer))]
         try:
             to_behind.write(b"\r\n".join((*lines, b"", b"")))
@@ -318,9 +308,7 @@ class Front:
                     since = 0
                     await asyncio.sleep(0)
 
-    def _take(
-        self, one: Connection, frame: Frame, behind: asyncio.StreamWriter, now: float
-    ) -> None:
+    def _take(self, one: Connection, frame: Frame, behind: asyncio.StreamWriter, now: float) -> None:
         said = _read(bytes(frame.data)) if frame.opcode is Opcode.TEXT else None
         kind = str((said or {}).get("t", ""))
         how = ""
@@ -400,9 +388,7 @@ def _most_others(pages: int) -> int:
     return max(8, min(MOST_OTHERS, (there - SPARE_FILES - 2 * pages) // 4))
 
 
-def run_front(
-    listening: int, control: int, publish: Publish, meet: Callable[[list[str]], None]
-) -> None:
+def run_front(listening: int, control: int, publish: Publish, meet: Callable[[list[str]], None]) -> None:
     """Serve on inherited descriptors until the console ends; signals that end a node are ignored."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)

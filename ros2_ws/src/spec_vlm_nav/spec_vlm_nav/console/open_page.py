@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""One open page: its user, the robot it shows, and its outgoing messages."""
+"""One open page: its user, the robot it shows, its outgoing messages, and its stops."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from spec_vlm_nav.console.words import page_message
 
 RATE, BURST = 10.0, 30.0  # commands of one page: per second, at once
 CARDS = 12  # decisions that a page shows
+STANDS_S, MOST_STOPS = 3.0, 100  # longest wait until a stopped robot stands; stops that wait
 Send = Callable[[str | bytes], Awaitable[None]]
 
 
@@ -63,3 +64,37 @@ class Page:
         new = known[next(places, -1) + 1 :][-CARDS:]
         self.decision = new[-1] if new else self.decision
         return new
+
+
+@dataclass(frozen=True)
+class _StopRequest:
+    page: Page
+    number: str
+    robot: str
+    at: float
+
+
+class StopTimer:
+    """Tells a page how long its robot took to stand after STOP, or that it does not stand."""
+
+    def __init__(self) -> None:
+        self._asked: list[_StopRequest] = []
+
+    def ask(self, page: Page, number: str, now: float) -> None:
+        """Record a stop request. number: the page's request id, echoed in the reply."""
+        if len(self._asked) < MOST_STOPS:
+            self._asked.append(_StopRequest(page, number, page.robot, now))
+
+    def is_awaited(self, robot: str) -> bool:
+        """Return whether a stop request of this robot is still open."""
+        return any(one.robot == robot for one in self._asked)
+
+    def look(self, robot: str, stands: bool, now: float) -> None:
+        """Answer the open requests of a robot if it stands or STANDS_S have passed."""
+        for one in [one for one in self._asked if one.robot == robot]:
+            if stands:
+                one.page.tell("stands", id=one.number, ms=round(1000 * (now - one.at)))
+            if stands or now - one.at > STANDS_S:
+                self._asked.remove(one)
+                if not stands:
+                    one.page.tell("stands", id=one.number, ms=None)

@@ -33,11 +33,10 @@ from typing import Any
 from spec_vlm_nav.console.access import AccessRole, MessageBucket
 from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.control import Control
-from spec_vlm_nav.console.open_page import BURST, Page, RATE, Send
+from spec_vlm_nav.console.open_page import BURST, Page, RATE, Send, StopTimer
 from spec_vlm_nav.console.orders import FAULTS, MOVING, Orders, read_at_once, ReadMission
 from spec_vlm_nav.console.robot_files import RobotFiles
 from spec_vlm_nav.console.robots import ConsoleRobot, in_short, Robots
-from spec_vlm_nav.console.stop_timer import StopTimer
 from spec_vlm_nav.console.words import LONGEST_WORDS, STOPPING
 from spec_vlm_nav.language.stop_words import is_stop
 
@@ -249,7 +248,7 @@ class Pages:
             why = "there is no such robot"
         elif kind in MOVING and self.control(page.robot).page != page.number:
             name = self.control(page.robot).name
-            why = f'{name or "nobody"} has control: take it first'
+            why = f"{name or 'nobody'} has control: take it first"
         if why == TOO_MANY and not page.excess.take(time.monotonic()):
             return  # reported once a second
         if why or robot is None:
@@ -445,7 +444,7 @@ class Pages:
 
 
 def _holder(robot: str) -> str:
-    return f'console of {robot or "the robot"}'
+    return f"console of {robot or 'the robot'}"
 
 
 def _unix(steady: float) -> float:

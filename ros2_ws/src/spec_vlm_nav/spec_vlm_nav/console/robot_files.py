@@ -50,8 +50,7 @@ class RobotFiles:
             return {"files": [], "folder": str(folder), "why": error.strerror or str(error)}
         found.sort(key=lambda one: (one[0].st_mtime, one[1]), reverse=True)
         rows = [
-            {"name": name, "bytes": stat.st_size, "at": stat.st_mtime}
-            for stat, name in found[:MOST_LISTED]
+            {"name": name, "bytes": stat.st_size, "at": stat.st_mtime} for stat, name in found[:MOST_LISTED]
         ]
         return {"files": rows, "folder": str(folder), "why": "" if rows else "no file yet"}
 

@@ -173,8 +173,7 @@ class Web:
         except (OSError, ssl.SSLError) as error:
             said = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             raise ConsoleError(
-                f"certificate {c.certificate} and key {c.key or c.certificate} cannot be used: "
-                f"{said}"
+                f"certificate {c.certificate} and key {c.key or c.certificate} cannot be used: {said}"
             ) from error
 
     def _run(self) -> None:
@@ -259,10 +258,7 @@ class Web:
     def _app(self) -> Starlette:
         @contextlib.asynccontextmanager
         async def life(app: Starlette) -> AsyncIterator[None]:
-            tasks = [
-                asyncio.create_task(work)
-                for work in (self._pages.watch(), self._hear_front())
-            ]
+            tasks = [asyncio.create_task(work) for work in (self._pages.watch(), self._hear_front())]
             try:
                 yield
             finally:
@@ -393,7 +389,6 @@ def _listen(config: WebConfig) -> socket.socket:
         listening.close()
         said = getattr(error, "strerror", None) or error
         raise ConsoleError(
-            f"the console cannot listen on {config.host}:{config.port}: {said}; "
-            "give another host or port"
+            f"the console cannot listen on {config.host}:{config.port}: {said}; give another host or port"
         ) from error
     return listening

@@ -25,16 +25,13 @@ Every instruction ends exactly once, with `NavigatorOutputs.concluded`.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.errors import InstructionError
-from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.common.status import GOING_ON, Status
 from spec_vlm_nav.deciding.handlers.clocks import SHORTEST_STALL_S
-from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.handlers.operator import InstructionRefusal
-from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
 from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, NavigatorOutputs
 from spec_vlm_nav.deciding.parts.situation import Situation
@@ -68,15 +65,9 @@ class Navigator(Situation):
         outputs: NavigatorOutputs,
         config: NavigatorConfig | None = None,
         policy: ExplorationPolicy | None = None,
-        keep_frames: int = PAST_FRAMES,
     ) -> None:
-        super().__init__(
-            outputs, config or NavigatorConfig(), policy or ExplorationPolicy(), keep_frames
-        )
+        super().__init__(outputs, config or NavigatorConfig(), policy or ExplorationPolicy())
         self._awake_at = -math.inf
-
-    def _happens(self, event: NavigatorEvent, what: Any, now: float) -> None:
-        react(self, event, what, now)
 
     # -- operator commands
 
@@ -106,31 +97,29 @@ class Navigator(Situation):
                 raise InstructionError(f"time_allowance must be 0 s or more, got {allowance_s:g} s")
         except InstructionError as error:
             refusal = InstructionRefusal(text, ErrorCode.INVALID_INPUT, str(error))
-            self._happens(NavigatorEvent.REFUSAL, refusal, now)
+            react(self, NavigatorEvent.REFUSAL, refusal, now)
             return self.instruction.number
         if is_stop(words):
             self.on_cancel(now)
             return self.instruction.number
         if self.estopped_by:
             why = f"{self.estopped_by} is latched: reset it first"
-            self._happens(
-                NavigatorEvent.REFUSAL, InstructionRefusal(words, ErrorCode.ESTOPPED, why), now
-            )
+            react(self, NavigatorEvent.REFUSAL, InstructionRefusal(words, ErrorCode.ESTOPPED, why), now)
             return self.instruction.number
         longest = min(d for d in (allowance_s, self.config.max_duration_s, math.inf) if d > 0)
         given = Instruction(self.instruction.number + 1, words, now, now + longest, hint, stamp)
-        self._happens(NavigatorEvent.INSTRUCTION, given, now)
+        react(self, NavigatorEvent.INSTRUCTION, given, now)
         return self.instruction.number
 
     def on_cancel(self, now: float, why: str = OPERATOR_STOP) -> None:
         """Stop and idle until the next instruction."""
-        self._happens(NavigatorEvent.CANCEL, why, now)
+        react(self, NavigatorEvent.CANCEL, why, now)
 
     def wake(self, now: float) -> None:
         """Detect a stall of this process; call it before any other input."""
         stalled_s, self._awake_at = now - self._awake_at, now
         if SHORTEST_STALL_S <= stalled_s < math.inf and self.waits_for != LOADING:
-            self._happens(NavigatorEvent.STALLED, stalled_s, now)
+            react(self, NavigatorEvent.STALLED, stalled_s, now)
 
     # -- sensors, link and motion reports
 
@@ -140,7 +129,7 @@ class Navigator(Situation):
             return
         now = frame.received
         self.failures.recovered(ErrorCode.STALE_CAMERA, now, "camera frames arrive again")
-        self._happens(NavigatorEvent.FRAME, frame, now)
+        react(self, NavigatorEvent.FRAME, frame, now)
 
     def on_link(self, link: LinkState, now: float, reason: str = "") -> None:
         """
@@ -150,17 +139,17 @@ class Navigator(Situation):
         """
         was, self.link = self.link, link
         if link is LinkState.UP and was is not LinkState.UP:
-            self._happens(NavigatorEvent.LINK_BACK, reason, now)
+            react(self, NavigatorEvent.LINK_BACK, reason, now)
         elif link is LinkState.LOST:
-            self._happens(NavigatorEvent.LINK_LOST, reason, now)
+            react(self, NavigatorEvent.LINK_LOST, reason, now)
 
     def on_estop(self, held_by: str, now: float) -> None:
         """Record the emergency stop as reported by motion_node; held_by "": not latched."""
         was, self.estopped_by = self.estopped_by, held_by
         if held_by:
-            self._happens(NavigatorEvent.ESTOP, held_by, now)
+            react(self, NavigatorEvent.ESTOP, held_by, now)
         elif was:
-            self._happens(NavigatorEvent.RESET, was, now)
+            react(self, NavigatorEvent.RESET, was, now)
 
     def on_status(self, status: Status, now: float) -> None:
         """
@@ -172,15 +161,13 @@ class Navigator(Situation):
             given = self.instruction.given
             # A stop from before this instruction was given concerns the previous one.
             if status.since >= given.stamp or now - given.began > OLD_STOP_S:
-                self._happens(NavigatorEvent.OPERATOR_STOP, OPERATOR_STOP, now)
+                react(self, NavigatorEvent.OPERATOR_STOP, OPERATOR_STOP, now)
             return
         if status.sequence != self.motion.sequence:
             return
         self.instruction.odometer.hear(status.sequence, status.done)
         goes_on = status.state in GOING_ON
-        self._happens(
-            NavigatorEvent.MOTION_GOES_ON if goes_on else NavigatorEvent.MOTION_ENDED, status, now
-        )
+        react(self, NavigatorEvent.MOTION_GOES_ON if goes_on else NavigatorEvent.MOTION_ENDED, status, now)
 
     def on_event(self, event: DecisionEvent, now: float) -> None:
         """Handle an event of the worker; events of abandoned jobs are ignored."""
@@ -188,22 +175,20 @@ class Navigator(Situation):
             decision = self.unverified.decision
             if decision is not None and event.job == decision.job:
                 is_same = decision.action == event.action
-                self._happens(
-                    NavigatorEvent.CONFIRMED if is_same else NavigatorEvent.REFUTED, event, now
-                )
+                react(self, NavigatorEvent.CONFIRMED if is_same else NavigatorEvent.REFUTED, event, now)
             return
         current = self.decision.under_way
         if current is not None and event.job == current.job.number:
-            self._happens(EVENTS[type(event)], event, now)
+            react(self, EVENTS[type(event)], event, now)
 
     def tick(self, now: float) -> None:
         """Check all timeouts; call at 10 Hz or more."""
         if self.camera_is_stale(now):
-            self._happens(NavigatorEvent.CAMERA_STALE, self.camera, now)
+            react(self, NavigatorEvent.CAMERA_STALE, self.camera, now)
         if self.decision.has_been_for(now) > self.config.decision_timeout_s:
-            self._happens(NavigatorEvent.DECISION_LATE, None, now)
+            react(self, NavigatorEvent.DECISION_LATE, None, now)
         if self.motion.is_overdue(now):
-            self._happens(NavigatorEvent.MOTION_SILENT, None, now)
-        self._happens(NavigatorEvent.TICK, None, now)
+            react(self, NavigatorEvent.MOTION_SILENT, None, now)
+        react(self, NavigatorEvent.TICK, None, now)
         if self.camera.frame is not None:
-            self._happens(NavigatorEvent.FRAME, self.camera.frame, now)
+            react(self, NavigatorEvent.FRAME, self.camera.frame, now)

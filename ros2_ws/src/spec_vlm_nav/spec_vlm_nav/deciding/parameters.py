@@ -33,7 +33,7 @@ from spec_vlm_nav.common.parameters import (
 )
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig
 from spec_vlm_nav.exploring.floor_reading import CameraGeometry, RobotBody
-from spec_vlm_nav.language.exploration import AUTO, POLICIES
+from spec_vlm_nav.language.prompting import AUTO, POLICIES
 from spec_vlm_nav.model.decider import (
     ANSWER_GRAMMARS,
     ANSWER_ORDERS,

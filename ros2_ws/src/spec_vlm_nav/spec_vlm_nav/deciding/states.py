@@ -185,12 +185,12 @@ def _diagram() -> str:
         for after in reaction.leads_to:
             if after is not phase:
                 causes.setdefault((phase, after), []).append(event.name)
-    arrows = [f'    {a.name} --> {b.name}: {", ".join(by)}' for (a, b), by in causes.items()]
+    arrows = [f"    {a.name} --> {b.name}: {', '.join(by)}" for (a, b), by in causes.items()]
     return "\n".join(("```mermaid", "stateDiagram-v2", "    [*] --> IDLE", *arrows, "```"))
 
 
 def _table() -> str:
-    rows = [f'| event | {" | ".join(phase.name for phase in NavigatorPhase)} |', "|---" * 5 + "|"]
+    rows = [f"| event | {' | '.join(phase.name for phase in NavigatorPhase)} |", "|---" * 5 + "|"]
     for event, cells in TABLE.items():
         shown = " | ".join(_shown(cells.get(phase)) for phase in NavigatorPhase)
         rows.append(f"| **{event.name}**: {event.value} | {shown} |")
@@ -200,7 +200,7 @@ def _table() -> str:
 def _shown(reaction: Reaction | None) -> str:
     if reaction is None:
         return ""
-    return f'`{reaction.name}` → {", ".join(phase.name for phase in reaction.leads_to)}'
+    return f"`{reaction.name}` → {', '.join(phase.name for phase in reaction.leads_to)}"
 
 
 def _handlers() -> str:
@@ -208,7 +208,7 @@ def _handlers() -> str:
     rows = ["| handler | in `deciding/handlers/` |", "|---|---|"]
     for name, handler in handlers.items():
         said = (handler.__doc__ or "").strip().splitlines()[0]
-        rows.append(f'| `{name}`: {said} | {handler.__module__.rpartition(".")[2]}.py |')
+        rows.append(f"| `{name}`: {said} | {handler.__module__.rpartition('.')[2]}.py |")
     return "\n".join(rows)
 
 

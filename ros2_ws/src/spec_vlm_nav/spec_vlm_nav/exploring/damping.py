@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.common.codes import ActionSource
+from spec_vlm_nav.exploring.moves import Move, Observation
 from spec_vlm_nav.language.actions import Action, ActionKind
 
 

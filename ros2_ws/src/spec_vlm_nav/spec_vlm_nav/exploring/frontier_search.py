@@ -29,12 +29,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 import math
 
+from spec_vlm_nav.common.codes import ActionSource
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.exploring.damping import damped, Damping
 from spec_vlm_nav.exploring.detour import Detour, STRIDES
 from spec_vlm_nav.exploring.enclosed import CLEAR_M, Enclosed, FLOOR_M, LENGTH_M
 from spec_vlm_nav.exploring.floor_reading import read_floor, RobotBody
-from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation, turn_by
+from spec_vlm_nav.exploring.moves import Move, Observation, turn_by
 from spec_vlm_nav.exploring.passing import Passing
 from spec_vlm_nav.exploring.search_map import CELL, SearchMap
 from spec_vlm_nav.exploring.search_plan import LEAST_TURN, limited, next_leg
@@ -170,9 +171,7 @@ def _lead(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]
     return replace(state, damping=damping), move
 
 
-def _follow(
-    state: FrontierState, seen: Observation, place: Pose
-) -> tuple[FrontierState, Move]:
+def _follow(state: FrontierState, seen: Observation, place: Pose) -> tuple[FrontierState, Move]:
     """Follow the model to the visible target, but keep away from touched obstacles."""
     bearing = seen.sighting.bearing if seen.sighting is not None else 0.0
     passing = state.passing.sees(bearing, seen.ahead_clear)

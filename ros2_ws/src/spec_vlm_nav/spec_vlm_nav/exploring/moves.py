@@ -17,20 +17,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-import enum
 import math
 
+from spec_vlm_nav.common.codes import ActionSource
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.exploring.floor_reading import FloorPicture
 from spec_vlm_nav.language.actions import Action, ActionKind, ahead_clear, sees_target
 from spec_vlm_nav.language.sightings import Sighting, sighting_of
-
-
-class ActionSource(enum.Enum):
-    """Who decided an action."""
-
-    MODEL = "MODEL"
-    EXPLORATION = "EXPLORATION"
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,7 @@ class Passing:
     def has_touched(self, place: Pose) -> bool:
         """Return whether a step with this pose already ended at an obstacle."""
         return any(
-            spot.distance(place) < SPOT and abs(wrap(spot.yaw - place.yaw)) < SAME
-            for spot in self.touched
+            spot.distance(place) < SPOT and abs(wrap(spot.yaw - place.yaw)) < SAME for spot in self.touched
         )
 
     def side_of(self, bearing: float) -> int:

@@ -21,10 +21,11 @@ A policy must never turn a STOP into a motion.
 
 from __future__ import annotations
 
+from spec_vlm_nav.common.codes import ActionSource
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.exploring.frontier_search import frontier_search, FrontierState
-from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
-from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, NONE, POLICIES
+from spec_vlm_nav.exploring.moves import Move, Observation
+from spec_vlm_nav.language.prompting import FRONTIER_SEARCH, NONE, POLICIES
 
 Memory = FrontierState
 """Memory of a policy; immutable, so that a rolled-back decision leaves no trace."""
@@ -35,9 +36,7 @@ class ExplorationPolicy:
 
     def __init__(self, name: str = FRONTIER_SEARCH) -> None:
         if name not in POLICIES:
-            raise ParameterError(
-                f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'"
-            )
+            raise ParameterError(f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'")
         self.name = name
         self.reset()
 

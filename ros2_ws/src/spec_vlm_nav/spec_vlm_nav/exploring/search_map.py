@@ -187,8 +187,7 @@ class SearchMap:
         return [
             (look.yaw, look.clear)
             for look in self.looks
-            if look.clear is not None
-            and math.hypot(look.x - place.x, look.y - place.y) < SAME_PLACE
+            if look.clear is not None and math.hypot(look.x - place.x, look.y - place.y) < SAME_PLACE
         ]
 
     def is_solid(self, place: Pose, heading: float, length: float) -> bool:

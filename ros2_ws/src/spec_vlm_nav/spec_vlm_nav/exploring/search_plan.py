@@ -54,9 +54,7 @@ UNKNOWN = 2.5  # cost factor of unknown cells
 BLOCKED = 5.0  # cost factor where the model called the way out blocked
 SAYS_CLEAR, SAYS_BLOCKED = math.radians(10), math.radians(14)  # half width of such a judgement
 
-_STEPS = tuple(
-    (dx, dy, CELL * math.hypot(dx, dy)) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if dx or dy
-)
+_STEPS = tuple((dx, dy, CELL * math.hypot(dx, dy)) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if dx or dy)
 
 
 @dataclass(frozen=True)
@@ -64,15 +62,11 @@ class Leg:
     """
     The next motion of a search.
 
-    turn: radians, left positive; 0: walk `distance` metres straight ahead. x, y, yaw: pose of the
-    planned look, in the odometry frame.
+    turn: radians, left positive; 0: walk `distance` metres straight ahead.
     """
 
     turn: float
-    distance: float
-    x: float
-    y: float
-    yaw: float
+    distance: float = 0.0
 
 
 def next_leg(known: SearchMap, place: Pose) -> Leg:
@@ -91,12 +85,11 @@ def next_leg(known: SearchMap, place: Pose) -> Leg:
     seen = sum(np.roll(found, k, 1) for k in range(-wide, wide + 1))
     worth = np.where(steps < 0.5, 0.0, seen / (steps + LOOK))
     at, k = divmod(int(worth.argmax()), SECTORS)
-    yaw = float(HEADINGS[k])
     if at == 0:
-        turn = wrap(yaw - place.yaw)
+        turn = wrap(float(HEADINGS[k]) - place.yaw)
         turn = turn if abs(turn) >= LEAST_TURN else math.copysign(LEAST_TURN, turn)
-        return Leg(limited(turn), 0.0, place.x, place.y, yaw)
-    return _first_leg(known, place, costs, corner, cells[at - 1], yaw)
+        return Leg(limited(turn))
+    return _first_leg(known, place, costs, corner, cells[at - 1])
 
 
 def limited(angle: float) -> float:
@@ -160,9 +153,7 @@ def _snapped(known: SearchMap, place: Pose, heading: float) -> float:
     return min(near, key=lambda yaw: abs(wrap(yaw - heading)), default=heading)
 
 
-def _places(
-    known: SearchMap, place: Pose, costs: Grid, corner: tuple[int, int]
-) -> list[tuple[int, int]]:
+def _places(known: SearchMap, place: Pose, costs: Grid, corner: tuple[int, int]) -> list[tuple[int, int]]:
     """Return cells within reach, SPACING apart, without the robot's own."""
     i0, j0 = known.cell(place.x, place.y)
     span = WINDOW // 2 // SPACING * SPACING
@@ -183,15 +174,9 @@ def _turns(angle: NDArray[np.float64] | float) -> NDArray[np.float64]:
 
 
 def _first_leg(
-    known: SearchMap,
-    place: Pose,
-    costs: Grid,
-    corner: tuple[int, int],
-    goal: tuple[int, int],
-    yaw: float,
+    known: SearchMap, place: Pose, costs: Grid, corner: tuple[int, int], goal: tuple[int, int]
 ) -> Leg:
     """Return the first straight piece of the way to a cell."""
-    x, y = known.middle_of(*goal)
     heading = far = 0.0
     for cell in _way_back(costs, corner, goal):  # the farthest cell reachable in a straight line
         px, py = known.middle_of(*cell)
@@ -201,22 +186,16 @@ def _first_leg(
             break
     turn = wrap(_snapped(known, place, heading) - place.yaw)
     if abs(turn) >= LEAST_TURN:
-        return Leg(limited(turn), 0.0, x, y, yaw)
-    return Leg(0.0, min(max(far, SHORTEST), STRIDE), x, y, yaw)
+        return Leg(limited(turn))
+    return Leg(0.0, min(max(far, SHORTEST), STRIDE))
 
 
-def _way_back(
-    costs: Grid, corner: tuple[int, int], goal: tuple[int, int]
-) -> list[tuple[int, int]]:
+def _way_back(costs: Grid, corner: tuple[int, int], goal: tuple[int, int]) -> list[tuple[int, int]]:
     """Return the cells of the way from a goal back to the robot, without the robot's own cell."""
     a, b = goal[0] - corner[0], goal[1] - corner[1]
     way = []
     while costs[a, b] > 0.0:
         way.append((a + corner[0], b + corner[1]))
-        beside = (
-            (a + dx, b + dy)
-            for dx, dy, _ in _STEPS
-            if 0 <= a + dx < WINDOW and 0 <= b + dy < WINDOW
-        )
+        beside = ((a + dx, b + dy) for dx, dy, _ in _STEPS if 0 <= a + dx < WINDOW and 0 <= b + dy < WINDOW)
         a, b = min(beside, key=lambda cell: float(costs[cell]))
     return way

@@ -27,9 +27,10 @@ from dataclasses import dataclass, field, replace
 import math
 
 import numpy as np
+from spec_vlm_nav.common.codes import ActionSource
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.exploring.floor_reading import Colour, Floats, FloorReading
-from spec_vlm_nav.exploring.moves import ActionSource, Move
+from spec_vlm_nav.exploring.moves import Move
 from spec_vlm_nav.language.actions import Action, ActionKind
 
 RULE_WIDER = "something stands beside: pass it wider"

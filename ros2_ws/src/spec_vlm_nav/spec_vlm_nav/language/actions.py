@@ -95,10 +95,7 @@ STOP_SENTENCE = "I think I should stop because I have finished the instruction."
 
 # The whole language: sentence -> action.
 ACTION_SENTENCES: dict[str, Action] = {
-    **{
-        f"The next action is move forward {cm} cm.": Action(ActionKind.FORWARD, cm)
-        for cm in (25, 50, 75)
-    },
+    **{f"The next action is move forward {cm} cm.": Action(ActionKind.FORWARD, cm) for cm in (25, 50, 75)},
     **{
         f"The next action is turn left {deg} degree.": Action(ActionKind.TURN_LEFT, deg)
         for deg in (15, 30, 45)

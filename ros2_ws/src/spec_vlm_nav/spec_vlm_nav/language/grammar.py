@@ -42,7 +42,7 @@ def _alternatives(sentences: list[str]) -> str:
     if len(sentences) == 1:
         return _escaped(sentences[0])
     by_word = [
-        (word, [sentence[len(word):] for sentence in group])
+        (word, [sentence[len(word) :] for sentence in group])
         for word, group in groupby(sorted(sentences), key=lambda s: s.split(" ")[0])
     ]
     parts = [_escaped(word) + _alternatives_behind(rest) for word, rest in by_word]
@@ -59,9 +59,7 @@ def _escaped(text: str) -> str:
     return "".join("\\" + c if c in r".\/()[]{}|*+?^$" else c for c in text)
 
 
-MOVES = _alternatives(
-    [s[len(_LEAD):] for s in ACTION_SENTENCES if s.startswith(_LEAD)]
-)
+MOVES = _alternatives([s[len(_LEAD) :] for s in ACTION_SENTENCES if s.startswith(_LEAD)])
 """Regular expression of the text after "The next action is "."""
 
 _FREELY = rf"""
@@ -100,7 +98,7 @@ def action_grammar(grammars: Grammars, max_new_tokens: int, action_first: bool =
     needed = None if longest is None else longest + _REST_OF_A_CHARACTER
     if needed is None or needed > max_new_tokens:
         raise OptionsError(
-            f'an action takes up to {needed or "very many"} tokens of this model: '
-            f'raise max_new_tokens ({max_new_tokens}), or switch the grammar off'
+            f"an action takes up to {needed or 'very many'} tokens of this model: "
+            f"raise max_new_tokens ({max_new_tokens}), or switch the grammar off"
         )
     return f"{_FREELY}%%after {max_new_tokens - needed}\n{_AT_ONCE}"

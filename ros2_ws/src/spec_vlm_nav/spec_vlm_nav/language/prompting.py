@@ -17,7 +17,7 @@ Builds the prompt of a decision from an instruction, past actions and camera fra
 
 A prompt SPEC defines the wording (order, last actions, history frames), so that a model is prompted
 as it was trained. It is stored as `nav_prompt.json` in the model's folder. Text from outside never
-becomes a special token.
+becomes a special token. A spec also names the exploration policy whose language the model speaks.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ import string
 from typing import Any, TYPE_CHECKING
 
 from spec_vlm_nav.camera.images import PictureOptions
-from spec_vlm_nav.common.errors import InstructionError, PromptError
+from spec_vlm_nav.common.errors import InstructionError, ParameterError, PromptError
 from spec_vlm_nav.language.actions import Action, ACTION_SENTENCES
-from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, POLICIES
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
@@ -42,6 +41,26 @@ FRAME = "<|vision_start|><|image_pad|><|vision_end|>"
 IMAGE_PAD = "<|image_pad|>"
 MAX_INSTRUCTION_CHARS = 500
 _FIELDS = {"instruction", "last_actions", "history", "frame"}
+FRONTIER_SEARCH, NONE = "frontier_search", "none"
+POLICIES = (FRONTIER_SEARCH, NONE)
+AUTO = "auto"  # the policy that the model's prompt spec declares
+
+
+def fitting_policy(wanted: str, spoken: str, model: str) -> str:
+    """
+    Return the policy to use.
+
+    wanted: the parameter `exploration`. spoken: the policy that the model's prompt specification
+    declares. Raises ParameterError for a policy that does not fit the model.
+    """
+    if wanted == AUTO:
+        return spoken
+    if wanted == NONE or spoken != NONE:
+        return wanted
+    raise ParameterError(
+        f"parameter exploration = '{wanted}' refused: {model} does not use the language of this "
+        "policy (its nav_prompt.json does not declare it); use none, or auto"
+    )
 
 
 @dataclass(frozen=True)
@@ -80,24 +99,17 @@ class PromptSpec:
             object.__setattr__(self, "picture", size)
         if self.exploration not in POLICIES:
             raise PromptError(f"prompt '{self.name}': exploration must be one of {', '.join(POLICIES)}")
-        used = {
-            name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None
-        }
+        used = {name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None}
         if unknown := used - _FIELDS:
             raise PromptError(
-                f"prompt '{self.name}': unknown fields {sorted(unknown)}; "
-                f"known are {sorted(_FIELDS)}"
+                f"prompt '{self.name}': unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}"
             )
         if missing := {"instruction", "frame"} - used:
             raise PromptError(f"prompt '{self.name}': the template lacks {sorted(missing)}")
         if ("history" in used) != (self.history_frames > 0):
-            raise PromptError(
-                f"prompt '{self.name}': {{history}} and history_frames > 0 belong together"
-            )
+            raise PromptError(f"prompt '{self.name}': {{history}} and history_frames > 0 belong together")
         if ("last_actions" in used) != (self.last_actions > 0):
-            raise PromptError(
-                f"prompt '{self.name}': {{last_actions}} and last_actions > 0 belong together"
-            )
+            raise PromptError(f"prompt '{self.name}': {{last_actions}} and last_actions > 0 belong together")
         if self.history_sampling not in ("even", "latest"):
             raise PromptError(f"prompt '{self.name}': history_sampling must be 'even' or 'latest'")
 
@@ -128,9 +140,7 @@ class PromptSpec:
         try:
             return PRESETS[name]
         except KeyError:
-            raise PromptError(
-                f"there is no prompt preset '{name}'; known are {', '.join(PRESETS)}"
-            ) from None
+            raise PromptError(f"there is no prompt preset '{name}'; known are {', '.join(PRESETS)}") from None
 
     @classmethod
     def from_model_folder(cls, path: str | Path, fallback: str = "tiny_nav") -> PromptSpec:
@@ -142,9 +152,7 @@ class PromptSpec:
             said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             known = {field.name for field in fields(cls)}
             if unknown := set(said) - known:
-                raise PromptError(
-                    f"{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}"
-                )
+                raise PromptError(f"{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}")
             # Models made for the former policy damped_search use the same language.
             if "exploration" in said and said["exploration"] == "damped_search":
                 said = {**said, "exploration": FRONTIER_SEARCH}
@@ -163,18 +171,18 @@ _CHAT = (
     "<|im_start|>user\n{body}<|im_end|>\n<|im_start|>assistant\n"
 )
 _NAVILA = (
-    'Imagine you are a robot programmed for navigation tasks. You have been given a video of '
-    'historical observations {history} and current observation {frame}. Your assigned task is: '
+    "Imagine you are a robot programmed for navigation tasks. You have been given a video of "
+    "historical observations {history} and current observation {frame}. Your assigned task is: "
     '"{instruction}" Analyze this series of images to decide your next action, which could be '
-    'turning left or right by a specific degree, moving forward a certain distance, or stop if '
-    'the task is completed.'
+    "turning left or right by a specific degree, moving forward a certain distance, or stop if "
+    "the task is completed."
 )
 _NAVILA_FRAMES_LAST = (
-    'Imagine you are a robot programmed for navigation tasks. Your assigned task is: '
+    "Imagine you are a robot programmed for navigation tasks. Your assigned task is: "
     '"{instruction}" Analyze the series of images that follows to decide your next action, which '
-    'could be turning left or right by a specific degree, moving forward a certain distance, or '
-    'stop if the task is completed. You have been given a video of historical observations '
-    '{history} and current observation {frame}.'
+    "could be turning left or right by a specific degree, moving forward a certain distance, or "
+    "stop if the task is completed. You have been given a video of historical observations "
+    "{history} and current observation {frame}."
 )
 _PILOT = (
     "You are the pilot of a small robot. The picture shows what is in front of you: {frame} "
@@ -182,19 +190,18 @@ _PILOT = (
 )
 _SENTENCES = "\n".join(ACTION_SENTENCES)
 _TAUGHT = (
-    _PILOT
-    + 'The first says where you see the target, or "I do not see" it. The second is exactly one '
-    f'of these, nothing added:\n{_SENTENCES}'
+    _PILOT + 'The first says where you see the target, or "I do not see" it. The second is exactly one '
+    f"of these, nothing added:\n{_SENTENCES}"
 )
 _TAUGHT_ACTION_FIRST = (
-    _PILOT + 'The first is exactly one of these, nothing added. The second says where you see the '
+    _PILOT + "The first is exactly one of these, nothing added. The second says where you see the "
     f'target, or "I do not see" it.\n{_SENTENCES}'
 )
 _TAUGHT_FRAMES_LAST = (
-    'You are the pilot of a small robot. Your task: {instruction}. You will be shown what is in '
+    "You are the pilot of a small robot. Your task: {instruction}. You will be shown what is in "
     'front of you. Answer with two sentences. The first says where you see the target, or "I do '
     f'not see" it. The second is exactly one of these, nothing added:\n{_SENTENCES}\n'
-    'Your last actions: {last_actions}. What is in front of you now: {frame}'
+    "Your last actions: {last_actions}. What is in front of you now: {frame}"
 )
 
 PRESETS: dict[str, PromptSpec] = {
@@ -227,9 +234,7 @@ PRESETS: dict[str, PromptSpec] = {
             history_frames=7,
             pad_history=True,
         ),
-        PromptSpec(
-            "qwen2_vl_frames_last", _CHAT.replace("{body}", _TAUGHT_FRAMES_LAST), last_actions=4
-        ),
+        PromptSpec("qwen2_vl_frames_last", _CHAT.replace("{body}", _TAUGHT_FRAMES_LAST), last_actions=4),
     )
 }
 
@@ -242,9 +247,7 @@ def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
     if nothing is left or the text is longer than `max_chars`.
     """
     if len(text) > max_chars:
-        raise InstructionError(
-            f"instruction of {len(text)} characters refused: the limit is {max_chars}"
-        )
+        raise InstructionError(f"instruction of {len(text)} characters refused: the limit is {max_chars}")
     printable = "".join(c if c.isprintable() else " " for c in text)
     words = " ".join(printable.replace("<|", "< |").replace("|>", "| >").split())
     words = words.rstrip(" .!?")
@@ -268,9 +271,7 @@ def pick_history(past: int, wanted: int, sampling: str = "even") -> tuple[int, .
     return tuple(i * past // wanted for i in range(wanted))
 
 
-def render(
-    spec: PromptSpec, instruction: str, last_actions: Sequence[Action] = (), history: int = 0
-) -> str:
+def render(spec: PromptSpec, instruction: str, last_actions: Sequence[Action] = (), history: int = 0) -> str:
     """
     Return the prompt as text; history: number of frames before the current one.
 
@@ -323,13 +324,9 @@ def choose_frames(
 
     black: an encoded black frame, required if the spec pads missing history.
     """
-    history = [
-        past[i] for i in pick_history(len(past), spec.history_frames, spec.history_sampling)
-    ]
+    history = [past[i] for i in pick_history(len(past), spec.history_frames, spec.history_sampling)]
     if spec.pad_history and (missing := spec.history_frames - len(history)) > 0:
         if black is None:
-            raise PromptError(
-                f"prompt '{spec.name}' pads missing history: a black frame is needed"
-            )
+            raise PromptError(f"prompt '{spec.name}' pads missing history: a black frame is needed")
         history = [black] * missing + history
     return (*history, current)

@@ -41,13 +41,9 @@ _BLANKS = re.compile(r"[^\S\n]*\n\s*|\s+")
 _APOSTROPHES = re.compile("[’‘´`ʼ＇]")
 _SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][\W_]{1,5}){2,200}[^\W\d_](?![^\W_])")
 _DRAWN_OUT = re.compile(r"([^\W\d_])\1{2,}")
-_BEGGED = re.compile(
-    r"\b(?:please|pls|plz|bitte|por favor|robot|now|wait|hey|ok|okay)\s+(\w+)[\s!.]*$"
-)
-_AROUND = ' "“”„«»*_!.\''
-_NAMED = frozenset(
-    ["say", "says", "saying", "read", "reads", "reading", "sign", "word", "named", "called"]
-)
+_BEGGED = re.compile(r"\b(?:please|pls|plz|bitte|por favor|robot|now|wait|hey|ok|okay)\s+(\w+)[\s!.]*$")
+_AROUND = " \"“”„«»*_!.'"
+_NAMED = frozenset(["say", "says", "saying", "read", "reads", "reading", "sign", "word", "named", "called"])
 # Digits and signs used in place of letters.
 _LEET: dict[int, int | str] = {**str.maketrans("01345789@$€!|+", "oieastbgaseiit")}
 _LEET_L = {**_LEET, ord("1"): "l", ord("|"): "l"}
@@ -161,11 +157,7 @@ def _one_blank(found: re.Match[str]) -> str:
 @lru_cache(4096)
 def _is_hidden(c: str) -> bool:
     kind = unicodedata.category(c)
-    return (
-        kind in ("Cf", "Co", "Cn", "Cs")
-        or c in _BLANK_LETTERS
-        or (kind == "Cc" and not c.isspace())
-    )
+    return kind in ("Cf", "Co", "Cn", "Cs") or c in _BLANK_LETTERS or (kind == "Cc" and not c.isspace())
 
 
 def fold(text: str) -> str:
@@ -181,9 +173,7 @@ def fold(text: str) -> str:
 @lru_cache(4096)
 def _is_accent(c: str) -> bool:
     kind = unicodedata.category(c)
-    return kind == "Me" or (
-        kind == "Mn" and unicodedata.name(c, "COMBINING").startswith(_MARKS_OF)
-    )
+    return kind == "Me" or (kind == "Mn" and unicodedata.name(c, "COMBINING").startswith(_MARKS_OF))
 
 
 def _alike(text: str) -> str:

@@ -50,9 +50,7 @@ _CLAUSE_ENDS = re.compile(
 # Vowel signs of South and South-East Asian scripts, which Python's \w does not match.
 _LETTER = r"[^\W_]|[\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff\u1000-\u1049\u1780-\u17d3]"
 _WORDS = re.compile(f"(?:{_LETTER})+")
-_AND_THEN = frozenset(
-    ["and", "then", "und", "dann", "et", "puis", "y", "luego", "e", "poi", "и", "потом"]
-)
+_AND_THEN = frozenset(["and", "then", "und", "dann", "et", "puis", "y", "luego", "e", "poi", "и", "потом"])
 _NEGATIONS = frozenset(["inte", "ikke", "niet"])  # after the verb: "stanna inte"
 # After these heads "a" and "an" are English articles ("stop a person"), unless a foreign one follows.
 _ENGLISH_HEADS = {"stop", "halt", "freeze", "abort", "cancel", "pause", "wait", "emergency"}
@@ -249,9 +247,7 @@ def _parts(kind: str) -> dict[str, list[str]]:
 
 
 _HEAD_PARTS, _OPENER_PARTS, _TAIL_PARTS = _parts("heads"), _parts("openers"), _parts("tails")
-_SCRIPTS = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-)
+_SCRIPTS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 def _reads_unspaced(clause: str) -> tuple[bool, bool]:

@@ -117,9 +117,7 @@ class _Reader:
         parts = self.mapping(root, MISSION_KEYS)
         defaults = self._bounds(parts.get("defaults"))
         bounds: dict[str, float] = {
-            key: self.number(parts[key], key, 0.1, 1e6)
-            for key in ("max_s", "max_m")
-            if key in parts
+            key: self.number(parts[key], key, 0.1, 1e6) for key in ("max_s", "max_m") if key in parts
         }
         name = self.text(parts["name"], "name", 80) if "name" in parts else ""
         start = self._start(parts["start_when"]) if "start_when" in parts else Start()
@@ -129,9 +127,7 @@ class _Reader:
         steps = tuple(self._list(parts["steps"], defaults, 0))
         return self._made(name, steps, start, bounds)
 
-    def _made(
-        self, name: str, steps: Any, start: Start, bounds: dict[str, float]
-    ) -> MissionPlan | None:
+    def _made(self, name: str, steps: Any, start: Start, bounds: dict[str, float]) -> MissionPlan | None:
         steps = tuple(steps)
         if not steps and not self.problems:
             self.bad(1, "a mission without steps does nothing")
@@ -168,10 +164,10 @@ class _Reader:
         keys = [str(key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         kinds = [key for key in keys if key in (*KINDS, "repeat")]
         if len(kinds) != 1:
-            what = f'a step that is {" and ".join(kinds)}' if kinds else "a step of no known kind"
+            what = f"a step that is {' and '.join(kinds)}" if kinds else "a step of no known kind"
             guess = [] if kinds else self._guesses(keys, (*KINDS, "repeat"))
             hint = f" (did you mean {guess[0]}?)" if guess else ""
-            self.bad(node, what + hint, f'exactly one of {", ".join((*KINDS, "repeat"))}')
+            self.bad(node, what + hint, f"exactly one of {', '.join((*KINDS, 'repeat'))}")
             return
         kind = kinds[0]
         if kind == "repeat":
@@ -211,7 +207,7 @@ class _Reader:
         allowed = "start, previous (where the step before began), or 0.1 to 1000 (metres)"
         metres = _number(said)
         if not 0.1 <= metres <= 1000:
-            self.bad(node, f'return: {said or "this"}', allowed)
+            self.bad(node, f"return: {said or 'this'}", allowed)
             return 0.0
         return metres
 
@@ -249,7 +245,7 @@ class _Reader:
         }
         if (node := parts.get("on_failure")) is not None:
             if not isinstance(node, yaml.ScalarNode) or node.value not in FAILURES:
-                self.bad(node, f'on_failure: {getattr(node, "value", "?")}', ", ".join(FAILURES))
+                self.bad(node, f"on_failure: {getattr(node, 'value', '?')}", ", ".join(FAILURES))
             else:
                 found["on_failure"] = OnFailure(node.value)
         return found
@@ -270,7 +266,7 @@ class _Reader:
             return Start(StartWhen.AFTER, self.number(parts["after_s"], "after_s", 0, 86_400))
         clock = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", str(parts["at"].value))
         if clock is None:
-            self.bad(parts["at"], f'at: {parts["at"].value}', '"00:00" to "23:59", local time')
+            self.bad(parts["at"], f"at: {parts['at'].value}", '"00:00" to "23:59", local time')
             return Start()
         return Start(StartWhen.AT, at_minute=60 * int(clock[1]) + int(clock[2]))
 
@@ -308,9 +304,7 @@ class _Reader:
             self.bad(node, f"{name} of {len(node.value)} characters", f"at most {longest}")
         return str(node.value).strip()
 
-    def number(
-        self, node: Node, name: str, low: float, high: float, whole: bool = False
-    ) -> float:
+    def number(self, node: Node, name: str, low: float, high: float, whole: bool = False) -> float:
         """Return a number within its bounds; `low` if it is invalid."""
         said = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
         value = _number(said, int if whole else float)

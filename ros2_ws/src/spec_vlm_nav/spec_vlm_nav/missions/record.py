@@ -13,16 +13,18 @@
 # limitations under the License.
 
 """
-A mission's progress, stored on disk so that it can be resumed after a restart.
+A mission's progress, stored on disk so that it can be resumed after a restart, and its results.
 
 A file is written under another name and renamed, so that it is never incomplete.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 import enum
+import json
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +144,52 @@ def _numbers(value: Any) -> Iterator[float]:
     elif isinstance(value, (list, tuple, dict)):
         for one in value.values() if isinstance(value, dict) else value:
             yield from _numbers(one)
+
+
+def results(record: MissionRecord) -> dict[str, Any]:
+    """Return the results of a mission with all its steps."""
+    counts = Counter(item.progress for item in record.items)
+    return {
+        "schema": 1,
+        "name": record.plan.name,
+        "phase": record.phase.value,
+        "why": record.why,
+        "code": record.code,
+        "elapsed_s": round(record.elapsed_s, 2),
+        "distance_m": round(record.distance_m, 3),
+        "done": counts[StepProgress.DONE],
+        "failed": counts[StepProgress.FAILED],
+        "skipped": counts[StepProgress.SKIPPED],
+        "steps": [_step(item) for item in record.items],
+    }
+
+
+def _step(item: Item) -> dict[str, Any]:
+    step = item.step
+    return {
+        "number": item.number,
+        "kind": step.kind.value,
+        "words": step.shown,
+        "progress": item.progress.value,
+        "tries": item.tries,
+        "code": item.code,
+        "message": item.message,
+        "elapsed_s": round(item.elapsed_s, 2),
+        "distance_m": round(item.distance_m, 3),
+        "decisions": item.decisions,
+        "max_s": step.max_s,
+        "max_m": step.max_m,
+        "retries": step.retries,
+        "on_failure": step.on_failure.value,
+    }
+
+
+def results_json(record: MissionRecord) -> str:
+    """Return a mission's results as JSON."""
+    return json.dumps(results(record), ensure_ascii=False)
+
+
+def plan_json(plan: MissionPlan) -> str:
+    """Return the results of a mission that has not begun, as JSON."""
+    items = [Item(i + 1, step) for i, step in enumerate(plan.steps)]
+    return results_json(MissionRecord(plan, items))

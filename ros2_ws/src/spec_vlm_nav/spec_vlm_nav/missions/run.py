@@ -30,14 +30,26 @@ from typing import Protocol
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.geometry import Pose, wrap
-from spec_vlm_nav.missions import path as paths
-from spec_vlm_nav.missions.driving import DrivingCourse, Route, Turn
-from spec_vlm_nav.missions.due import clock, DueTime, LATE_S, waits_for
+from spec_vlm_nav.missions.driving import (
+    distance,
+    DrivingCourse,
+    first_near,
+    grow,
+    index_back,
+    JUMP_M,
+    JUMP_RAD,
+    nearest,
+    Route,
+    THERE_M,
+    Turn,
+    way_back,
+)
 from spec_vlm_nav.missions.plan import (
     MissionPlan,
     MissionStep,
     MOST_STEPS,
     OnFailure,
+    Start,
     StartWhen,
     StepKind,
 )
@@ -45,6 +57,76 @@ from spec_vlm_nav.missions.record import Item, MissionPhase, MissionRecord, Step
 
 OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # caused by an operator: pause the mission
 GRACE_S = 2.0  # extra time for vlm_nav_node to end an instruction by its own limit
+DAY = 1440  # minutes
+LATE_S = 600.0  # a blocked mission may still begin this long after its minute
+
+
+class DueTime:
+    """Decides when a mission is due; once due it stays due, also after its minute."""
+
+    def __init__(self, start: Start, now: float) -> None:
+        self._start, self._given = start, now
+        self._minute: int | None = None
+        self._since: float | None = None
+
+    def is_due(self, now: float, minute: int) -> bool:
+        """Return whether the mission is due by the clock; minute: of the day."""
+        when = self._start.when
+        if when is StartWhen.AT:
+            if self._since is None and self._comes(minute):
+                self._since = now
+            self._minute = minute
+            return self._since is not None
+        if when is StartWhen.AFTER:
+            return now - self._given >= self._start.after_s
+        return when is not StartWhen.SIGNAL
+
+    def is_late(self, now: float) -> bool:
+        """Return whether its minute passed more than LATE_S ago."""
+        return self._since is not None and now - self._since > LATE_S
+
+    def _comes(self, minute: int) -> bool:
+        """Return whether the minute has come, or a clock change has skipped it."""
+        at = self._start.at_minute
+        if self._minute is None:
+            return minute == at
+        leap = (minute - self._minute) % DAY
+        return minute == at or (0 < (at - self._minute) % DAY <= leap <= LATE_S / 60)
+
+
+def waits_for(start: Start) -> str:
+    """Return in words what a mission waits for, or ""."""
+    return {
+        StartWhen.NOW: "",
+        StartWhen.READY: "",
+        StartWhen.SIGNAL: "waits for resume",
+        StartWhen.AFTER: f"begins {start.after_s:g} s after it was received",
+        StartWhen.AT: f"begins at {clock(start.at_minute)}",
+    }[start.when]
+
+
+def clock(minute: int) -> str:
+    """Return a minute of the day as HH:MM."""
+    return f"{minute // 60:02}:{minute % 60:02}"
+
+
+class StopLatch:
+    """
+    Tells a new stop by the operator from the one in force, which motion_node reports repeatedly.
+
+    Stamps are only compared for equality: clocks may jump.
+    """
+
+    def __init__(self) -> None:
+        self._is_told = False  # whether motion_node has reported yet
+        self._since: float | None = None
+
+    def is_new(self, by_hand: bool, since: float) -> bool:
+        """Record a status; returns whether it shows a new stop."""
+        stopped = since if by_hand else None
+        is_new = self._is_told and by_hand and stopped != self._since
+        self._since, self._is_told = stopped, True
+        return is_new
 
 
 class MissionOutputs(Protocol):
@@ -150,9 +232,7 @@ class Mission:
         if item is None:
             raise MissionError(f"there is no step {number}: {_numbers(items)}")
         if item.progress is not StepProgress.PENDING:
-            raise MissionError(
-                f"step {number} is {item.progress.value}: only pending steps can be moved"
-            )
+            raise MissionError(f"step {number} is {item.progress.value}: only pending steps can be moved")
         free = next(i for i, each in enumerate(items) if each.progress is StepProgress.PENDING)
         if not free + 1 <= place <= len(items):
             raise MissionError(f"place must be {free + 1} to {len(items)}, got {place}")
@@ -187,9 +267,9 @@ class Mission:
             return
         point = (pose.x, pose.y)
         known = (last.x, last.y) if last else (record.path[-1] if record.path else point)
-        step_m = paths.distance(known, point)
+        step_m = distance(known, point)
         turned = abs(wrap(pose.yaw - last.yaw)) if last else 0.0
-        if step_m > paths.JUMP_M or turned > paths.JUMP_RAD:
+        if step_m > JUMP_M or turned > JUMP_RAD:
             if record.path:
                 self._out.log("odometry was reset: the path driven so far is discarded")
             record.path.clear()
@@ -198,11 +278,9 @@ class Mission:
             record.distance_m += step_m
             self._step_m += step_m
         if record.phase is not MissionPhase.WAITING:
-            record.spacing_m = paths.grow(record.path, point, record.spacing_m)
+            record.spacing_m = grow(record.path, point, record.spacing_m)
 
-    def on_result(
-        self, token: int, code: ErrorCode, message: str, now: float, decisions: int = 0
-    ) -> None:
+    def on_result(self, token: int, code: ErrorCode, message: str, now: float, decisions: int = 0) -> None:
         """Handle the result of the step under way; results of earlier attempts are ignored."""
         item = self.running
         if token != self._token or item is None:
@@ -216,9 +294,7 @@ class Mission:
             self._go_on(now)
         elif item.tries <= item.step.retries:
             said = f"{code.name} {message}".strip()
-            self._replace(
-                replace(item, progress=StepProgress.PENDING, code=code.name, message=message)
-            )
+            self._replace(replace(item, progress=StepProgress.PENDING, code=code.name, message=message))
             self._out.log(f"step {item.number}: {said}; retrying")
             self._go_on(now)
         else:
@@ -304,25 +380,25 @@ class Mission:
             why = "no path to return along: no odometry, or it was reset"
             self.on_result(self._token, ErrorCode.INVALID_INPUT, why, now)
         else:
-            way = paths.way_back(self.record.path, self._destination(item))
+            way = way_back(self.record.path, self._destination(item))
             self._out.drive(self._token, Route(way))
 
     def _destination(self, item: Item) -> int:
         """Return the index of the path's point that a return leads to."""
         path, metres = self.record.path, item.step.number
         if metres > 0:
-            return paths.index_back(path, metres)
+            return index_back(path, metres)
         if metres == 0:
             return 0
         items = self.record.items
         before = [i.began_at for i in items[: items.index(item)] if i.began_at is not None]
-        return paths.nearest(path, before[-1]) if before else 0
+        return nearest(path, before[-1]) if before else 0
 
     def _came_back(self, item: Item) -> None:
         """After a return, cut the path off where the robot is now."""
         if item.step.kind is StepKind.RETURN and self._pose is not None and self.record.path:
             path = self.record.path
-            cut = paths.first_near(path, (self._pose.x, self._pose.y), 2 * paths.THERE_M)
+            cut = first_near(path, (self._pose.x, self._pose.y), 2 * THERE_M)
             del path[cut + 1 :]
 
     def _fail(self, item: Item, code: ErrorCode, message: str, now: float) -> None:
@@ -378,7 +454,7 @@ class Mission:
         self.record.phase = phase
         if not self.record.returning or phase is not MissionPhase.RUNNING:
             self.record.why = why
-        self._out.log(f'mission {phase.value}{f": {why}" if why else ""}')
+        self._out.log(f"mission {phase.value}{f': {why}' if why else ''}")
         self._out.changed()
 
     def _stand(self, why: str) -> None:
@@ -389,9 +465,7 @@ class Mission:
     def _put_back(self) -> None:
         """Make the step under way pending again; the attempt does not count."""
         if (item := self.running) is not None:
-            self._replace(
-                replace(item, progress=StepProgress.PENDING, tries=max(0, item.tries - 1))
-            )
+            self._replace(replace(item, progress=StepProgress.PENDING, tries=max(0, item.tries - 1)))
 
     def _counted(self, item: Item, now: float, decisions: int = 0) -> Item:
         spent = now - self._began if item.progress is StepProgress.RUNNING else 0.0

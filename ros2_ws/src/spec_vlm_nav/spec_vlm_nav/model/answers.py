@@ -23,11 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.language.actions import Action
-from specdec.edge.stats import RoundStats
+from specdec.edge.stats import RoundStats, Span
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
@@ -50,16 +50,6 @@ class DecisionJob:
 
 
 @dataclass(frozen=True)
-class TimelineSpan:
-    """One bar of the timeline, milliseconds since the decision began."""
-
-    lane: str
-    name: str
-    start_ms: float
-    end_ms: float
-
-
-@dataclass(frozen=True)
 class ModelQuestion:
     """
     The exact prompt and options for a model.
@@ -77,7 +67,8 @@ class ModelAnswer:
     """
     The model's answer and its measurements.
 
-    pieces: the text of each token. origins: the `course.Origin` of each token.
+    timeline: what each side did, since the decision began. pieces: the text of each token.
+    origins: the `course.Origin` of each token.
     joules: energy of the robot's computer during the decision; None: no sensor, or one was lost.
     open: the question that the target must still verify; None: all of the answer is verified.
     """
@@ -86,7 +77,7 @@ class ModelAnswer:
     token_ids: tuple[int, ...] = ()
     prompt_ids: tuple[int, ...] = ()
     rounds: tuple[RoundStats, ...] = ()
-    timeline: tuple[TimelineSpan, ...] = ()
+    timeline: tuple[Span, ...] = ()
     prompt_bytes: int = 0
     prefill_ms: float = 0.0
     cloud_prefill_ms: float = 0.0

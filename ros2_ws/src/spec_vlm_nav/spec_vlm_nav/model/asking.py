@@ -115,9 +115,7 @@ class QuestionWriter:
             try:
                 grammar = action_grammar(self.grammars, settings.max_new_tokens, action_first)
             except SpecdecError as error:
-                raise ParameterError(
-                    f"parameter answer_grammar = {ACTIONS!r} refused: {error}"
-                ) from error
+                raise ParameterError(f"parameter answer_grammar = {ACTIONS!r} refused: {error}") from error
         return GenerationOptions(
             settings.max_new_tokens, settings.temperature, settings.seed, grammar=grammar
         )

@@ -106,9 +106,7 @@ def origins_of(rounds: Sequence[RoundStats], verified: int, count: int) -> list[
     return found + [Origin.UNVERIFIED.value] * (count - verified)
 
 
-def known_so_far(
-    rounds: Sequence[RoundStats], verified: int, count: int
-) -> tuple[int, list[int]]:
+def known_so_far(rounds: Sequence[RoundStats], verified: int, count: int) -> tuple[int, list[int]]:
     """
     Return how many of the first `count` tokens have a known origin, and these origins.
 

@@ -51,7 +51,7 @@ def _lacks(method: Method) -> str:
 
 
 ROBOT_METHODS = tuple(name for name, method in METHODS.items() if not _lacks(method))
-METHOD_FORM = f'one of {", ".join(ROBOT_METHODS)}; axes may follow, like sd+length:token:0.7'
+METHOD_FORM = f"one of {', '.join(ROBOT_METHODS)}; axes may follow, like sd+length:token:0.7"
 
 
 def why_not_method(name: str) -> str:

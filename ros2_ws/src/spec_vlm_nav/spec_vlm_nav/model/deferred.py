@@ -111,9 +111,7 @@ class DeferredDecider:
             return
         for name in OF_LOADING:
             if getattr(settings, name) != getattr(self._settings, name):
-                raise ParameterError(
-                    f"parameter {name} cannot change now: the model is being loaded"
-                )
+                raise ParameterError(f"parameter {name} cannot change now: the model is being loaded")
 
     def use(self, settings: DecoderSettings) -> None:
         """See Decider."""
@@ -154,7 +152,5 @@ class DeferredDecider:
 
     def _loaded(self) -> Decider:
         if self._inner is None:
-            raise DecisionFailed(
-                ErrorCode.INTERNAL, "the model is still being loaded", ModelAnswer()
-            )
+            raise DecisionFailed(ErrorCode.INTERNAL, "the model is still being loaded", ModelAnswer())
         return self._inner

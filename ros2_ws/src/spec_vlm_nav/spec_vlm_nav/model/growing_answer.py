@@ -17,12 +17,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 import threading
 
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.model.answers import ModelAnswer, ModelQuestion, TimelineSpan
+from spec_vlm_nav.model.answers import ModelAnswer, ModelQuestion
 from spec_vlm_nav.model.decider import LinkReport
-from specdec.edge.stats import AnswerStats
+from specdec.edge.stats import AnswerStats, Span
 from specdec.text.streaming import StreamingText
 
 
@@ -89,19 +90,15 @@ def answer_of(
 
     Its times begin `prepared_ms` before the generation.
     """
+    prepared_s = prepared_ms / 1e3
     return ModelAnswer(
         text=text,
         token_ids=ids,
         prompt_ids=tuple(question.prompt.ids),
         rounds=stats.rounds,
         timeline=(
-            TimelineSpan("edge", "prepare frame", 0.0, prepared_ms),
-            *(
-                TimelineSpan(
-                    s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3
-                )
-                for s in stats.timeline
-            ),
+            Span("edge", "prepare frame", 0.0, prepared_s),
+            *(replace(s, start_s=prepared_s + s.start_s, end_s=prepared_s + s.end_s) for s in stats.timeline),
         ),
         prompt_bytes=stats.prompt_bytes,
         prefill_ms=stats.prefill_ms,

@@ -58,7 +58,6 @@ class LinkMonitor:
         timeout_s: float,
         connect_timeout_s: float = 1.0,
         on_change: Callable[[LinkState], None] = lambda state: None,
-        clock: Callable[[], float] = time.monotonic,
         key: str | None = None,
     ) -> None:
         """
@@ -74,8 +73,7 @@ class LinkMonitor:
         self._key = key
         self._connect_timeout_s = max(connect_timeout_s, 0.05)
         self._on_change = on_change
-        self._clock = clock
-        self._began = clock()
+        self._began = time.monotonic()
         self._heard_at: float | None = None
         self._rtt_s: float | None = None
         self._trouble = ""
@@ -87,7 +85,7 @@ class LinkMonitor:
 
     def report(self) -> LinkReport:
         """Return the link's state; may be called from any thread."""
-        now, heard_at, rtt_s = self._clock(), self._heard_at, self._rtt_s or 0.0
+        now, heard_at, rtt_s = time.monotonic(), self._heard_at, self._rtt_s or 0.0
         since = self._began if heard_at is None else heard_at
         if not self._refused and now - since <= self.timeout_s:
             state = LinkState.UNKNOWN if heard_at is None else LinkState.UP
@@ -97,7 +95,7 @@ class LinkMonitor:
 
     def heard(self) -> None:
         """Record that the verifier was heard on another connection; from any thread."""
-        self._heard_at = self._clock()
+        self._heard_at = time.monotonic()
 
     def close(self, timeout_s: float = 2.0) -> None:
         """End the thread and its connection."""
@@ -117,11 +115,7 @@ class LinkMonitor:
                 except SpecdecError as error:  # the peer answers but is not a usable verifier
                     self._trouble, self._refused = str(error), True
                 link.reset()
-                pause_s = (
-                    _FIRST_PAUSE_S
-                    if self._heard_at != before
-                    else min(2 * pause_s, _LONGEST_PAUSE_S)
-                )
+                pause_s = _FIRST_PAUSE_S if self._heard_at != before else min(2 * pause_s, _LONGEST_PAUSE_S)
                 self._wait(pause_s)
 
     def _watch(self, link: Link) -> None:
@@ -131,22 +125,20 @@ class LinkMonitor:
         self._hear()
         self._rtt_s = None
         while not self._over():
-            asked = self._clock()
+            asked = time.monotonic()
             link.send(Ping(0))
             self._await_pong(link, asked)
-            self._wait(self._interval_s() - (self._clock() - asked))
+            self._wait(self._interval_s() - (time.monotonic() - asked))
 
     def _await_pong(self, link: Link, asked: float) -> None:
         while not self._over():
             received = link.receive(_STEP_S)
-            now = self._clock()
+            now = time.monotonic()
             if received is not None and isinstance(received[0], Pong):
                 self._hear()
                 rtt_s = now - asked
                 self._rtt_s = (
-                    rtt_s
-                    if self._rtt_s is None
-                    else self._rtt_s + _SMOOTHING * (rtt_s - self._rtt_s)
+                    rtt_s if self._rtt_s is None else self._rtt_s + _SMOOTHING * (rtt_s - self._rtt_s)
                 )
                 return
             if now - asked > self.timeout_s:
@@ -156,13 +148,13 @@ class LinkMonitor:
         return min(PING_INTERVAL_S, self.timeout_s / _PINGS_PER_TIMEOUT)
 
     def _hear(self) -> None:
-        self._heard_at = self._clock()
+        self._heard_at = time.monotonic()
         self._trouble, self._refused = "", False
         self._over()
 
     def _wait(self, seconds: float) -> None:
-        until = self._clock() + seconds
-        while not self._over() and (rest := until - self._clock()) > 0:
+        until = time.monotonic() + seconds
+        while not self._over() and (rest := until - time.monotonic()) > 0:
             self._stop.wait(min(rest, _STEP_S))
 
     def _over(self) -> bool:

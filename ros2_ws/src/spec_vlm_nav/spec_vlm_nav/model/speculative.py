@@ -37,7 +37,6 @@ from spec_vlm_nav.model.answers import (
     DecisionJob,
     ModelAnswer,
     ModelQuestion,
-    TimelineSpan,
 )
 from spec_vlm_nav.model.asking import grammars_of, QuestionWriter, spec_of
 from spec_vlm_nav.model.course import course_of, known_so_far, origins_of, RoundHistory
@@ -45,6 +44,7 @@ from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, 
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.stats import Span
 from specdec.energy import find_sensors, Mark, Meter
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
@@ -117,9 +117,7 @@ class SpeculativeDecider:
         self._model: LoadedModel | None = None
         if get_method(settings.method).needs_draft_model:
             self._model = _load(settings, settings.draft_model)
-        tokenizer = (
-            self._model.tokenizer if self._model else load_draft_tokenizer(settings.draft_model)
-        )
+        tokenizer = self._model.tokenizer if self._model else load_draft_tokenizer(settings.draft_model)
         # Replaced atomically: `use` may be called during a decision.
         grammars = self._model.own_grammars if self._model else grammars_of(tokenizer)
         self._current = (settings, QuestionWriter(spec, tokenizer, grammars))
@@ -159,8 +157,7 @@ class SpeculativeDecider:
         old = self._model
         if old is None:
             raise ParameterError(
-                "no draft model is loaded, because the node was configured with a method that "
-                "needs none"
+                "no draft model is loaded, because the node was configured with a method that needs none"
             )
         new = _load(self._current[0], folder)
         if new.vocabulary_fingerprint != old.vocabulary_fingerprint:
@@ -251,9 +248,7 @@ class SpeculativeDecider:
         try:
             question, jpeg = asker.ask(job, s)
             prepared_ms = (time.monotonic() - began) * 1e3
-            tell = GrowingAnswer(
-                StreamingText(asker.tokenizer), lambda text, bare: on_text(text, jpeg, bare)
-            )
+            tell = GrowingAnswer(StreamingText(asker.tokenizer), lambda text, bare: on_text(text, jpeg, bare))
             self._growing = tell
             if s.on_link_loss == DRAFT_ONLY and self.link().state is LinkState.LOST:
                 answer = self._alone(question, ModelAnswer(), began, tell, cancel)
@@ -303,9 +298,7 @@ class SpeculativeDecider:
         # With draft_only_slow, decoding ends as soon as the link counts as lost.
         patience = cancel if s.on_link_loss != DRAFT_ONLY else CanceledOrLost(cancel, self.link)
         try:
-            for chunk in decoder.generate(
-                question.prompt, question.options, patience, question.verified
-            ):
+            for chunk in decoder.generate(question.prompt, question.options, patience, question.verified):
                 if self._monitor is not None:
                     self._monitor.heard()
                 tell.push(chunk)
@@ -339,9 +332,7 @@ class SpeculativeDecider:
         monitor = self._monitor
         if self._link is None:
             # Not `connect`: a key file that is unreadable now may be readable at the next decision.
-            self._link = Link(
-                s.verifier, s.connect_timeout_s, s.reply_timeout_s, key=s.verifier_key or None
-            )
+            self._link = Link(s.verifier, s.connect_timeout_s, s.reply_timeout_s, key=s.verifier_key or None)
         elif monitor is not None and self._connections_seen not in (0, monitor.connections):
             # A connection from before an outage may look healthy but carry nothing while TCP backs
             # off.
@@ -378,9 +369,7 @@ class SpeculativeDecider:
         first_ms = known.ttft_ms if question.verified else 0.0
         failure: str | None = None
         try:
-            for token in stream_local(
-                self._model, question.prompt, question.options, question.verified
-            ):
+            for token in stream_local(self._model, question.prompt, question.options, question.verified):
                 if cancel.is_set():
                     break
                 tell.push([token])
@@ -395,7 +384,7 @@ class SpeculativeDecider:
             text=tell.text,
             token_ids=tuple(tell.ids),
             prompt_ids=tuple(question.prompt.ids),
-            timeline=(*known.timeline, TimelineSpan("edge", "draft alone", started_ms, ended_ms)),
+            timeline=(*known.timeline, Span("edge", "draft alone", started_ms / 1e3, ended_ms / 1e3)),
             ttft_ms=first_ms or ended_ms,
             total_ms=ended_ms,
             open=question,

@@ -110,11 +110,9 @@ class DecisionWorker:
         self,
         decider: Decider,
         post: Callable[[Event], None],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._decider = decider
         self._post = post
-        self._clock = clock
         self.text = ""  # all of the answer under way so far; any thread may read it
         self._jobs: queue.SimpleQueue[_Ticket | LinkState | None] = queue.SimpleQueue()
         self._cancel = threading.Event()
@@ -179,9 +177,7 @@ class DecisionWorker:
         if self._open is None:
             return
         ticket, question = self._open
-        if ticket.over.is_set() or (
-            next_ is not None and next_.job.instruction != ticket.job.instruction
-        ):
+        if ticket.over.is_set() or (next_ is not None and next_.job.instruction != ticket.job.instruction):
             self._open = None
             return
         if self._decider.link().state is not LinkState.UP:
@@ -209,7 +205,7 @@ class DecisionWorker:
             action = find_action(text)
             if action is not None:
                 found = True
-                self._post(ActionFound(job.number, action, text, jpeg, self._clock(), unverified))
+                self._post(ActionFound(job.number, action, text, jpeg, time.monotonic(), unverified))
 
         try:
             answer = self._decider.decide(job, ticket.cancel, on_text)

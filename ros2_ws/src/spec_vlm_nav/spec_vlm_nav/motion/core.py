@@ -36,7 +36,6 @@ from spec_vlm_nav.motion.executor import (
     Executor,
     ExecutorConfig,
     MotionExecutor,
-    MotionProgress,
     NO_PROGRESS,
 )
 from spec_vlm_nav.motion.gate import fault_of, SafetyGate
@@ -48,14 +47,6 @@ from spec_vlm_nav.motion.watchdogs import Fault, OdometryReading, Supervision
 
 LONGEST_STALL_S = 1.0  # between two ticks
 OURS_S = 10.0  # for this long after a command an uncommanded movement is reported
-
-_FINAL = {
-    MotionProgress.REACHED: MotionState.REACHED,
-    MotionProgress.BLOCKED: MotionState.BLOCKED,
-    MotionProgress.EXPIRED: MotionState.EXPIRED,
-    MotionProgress.COLLISION: MotionState.COLLISION_AHEAD,
-    MotionProgress.REFUSED: MotionState.REFUSED,
-}
 
 
 def _left(motion: Motion, done: Motion) -> Motion:
@@ -188,17 +179,13 @@ class MotionCore:
             # Even a late or foreign STOP ends the motion under way.
             by_hand = self.gate.latched_by == OPERATOR_STOP
             reason = OPERATOR_STOP if by_hand else command.text or command.kind.name
-            self._stand(
-                command if refused is None or self._command is None else self._command, reason
-            )
+            self._stand(command if refused is None or self._command is None else self._command, reason)
             return
         if refused is not None:
             if self._command is not None and not self.gate.has_motion:
                 self._stand(self._command, "a newer command arrived and was refused")
             status = Status(refused.state, command.session, command.sequence, refused.reason)
-            self._events.append(
-                replace(status, left=command.motion, unverified=command.unverified)
-            )
+            self._events.append(replace(status, left=command.motion, unverified=command.unverified))
             return
         pose = self.gate.pose
         assert pose is not None  # the gate admits nothing without odometry
@@ -277,27 +264,22 @@ class MotionCore:
         if command is None or pose is None:
             return self.gate.filter(ZERO, now)
         if self.gate.deadline_passed(now):
-            return self._finish(MotionProgress.EXPIRED, "deadline passed", command, now)
+            return self._finish(MotionState.EXPIRED, "deadline passed", command, now)
         coming = self.gate.monitor.in_flight(now)
-        wanted, progress = self.executor.update(
-            pose, now, Motion(coming.along_m, coming.turned_rad)
-        )
-        if progress in _FINAL:
-            return self._finish(progress, self.executor.reason, command, now)
-        state = MotionState.SETTLING if progress is MotionProgress.SETTLING else MotionState.MOVING
+        wanted, state = self.executor.update(pose, now, Motion(coming.along_m, coming.turned_rad))
+        if state not in UNDER_WAY:
+            return self._finish(state, self.executor.reason, command, now)
         if state is not self.status.state:
             self._report(state, command, command.text, self._done())
         done = self._done()
         self.status = replace(self.status, done=done, left=_left(command.motion, done))
         return self.gate.filter(wanted, now)
 
-    def _finish(
-        self, progress: MotionProgress, reason: str, command: Command, now: float
-    ) -> Velocity:
+    def _finish(self, state: MotionState, reason: str, command: Command, now: float) -> Velocity:
         """End a motion that the executor reports as over, and choose the state to report."""
-        state, gate = _FINAL[progress], self.gate
-        stuck = progress is MotionProgress.BLOCKED and reason == NO_PROGRESS
-        failed = progress in (MotionProgress.BLOCKED, MotionProgress.EXPIRED)
+        gate = self.gate
+        stuck = state is MotionState.BLOCKED and reason == NO_PROGRESS
+        failed = state in (MotionState.BLOCKED, MotionState.EXPIRED)
         if gate.config.response_watched and (stuck or (failed and gate.monitor.overdue(now))):
             fault = gate.conclude(Discrepancy(DeviationKind.NONE, reason))
             state, reason = fault.state, fault.reason
@@ -336,13 +318,9 @@ class MotionCore:
         self._report(state, command, reason, done)
         return self.gate.filter(ZERO, now)
 
-    def _report(
-        self, state: MotionState, command: Command, reason: str, done: Motion = NO_MOTION
-    ) -> None:
+    def _report(self, state: MotionState, command: Command, reason: str, done: Motion = NO_MOTION) -> None:
         left = _left(command.motion, done)
-        self.status = Status(
-            state, command.session, command.sequence, reason, done, left, command.unverified
-        )
+        self.status = Status(state, command.session, command.sequence, reason, done, left, command.unverified)
         self._events.append(self.status)
         if state not in UNDER_WAY:
             self.ended[state.name] += 1

@@ -67,7 +67,7 @@ def _gate(core: MotionCore) -> DiagnosticRow:
 
 
 def _presence(gate: SafetyGate) -> DiagnosticRow:
-    held = f'held by {", ".join(gate.presence.holders)}' if gate.presence.holders else "nobody"
+    held = f"held by {', '.join(gate.presence.holders)}" if gate.presence.holders else "nobody"
     fault = gate.presence.fault(gate.config.require_operator)
     level = Level.WARN if fault else Level.OK
     return DiagnosticRow("presence", level, fault or held)
@@ -113,10 +113,7 @@ def _deciding_side(gate: SafetyGate, now: float) -> list[DiagnosticRow]:
     told = watch.told(session)
     if session is None:
         nothing = "no command yet"
-        return [
-            DiagnosticRow(name, Level.STALE, nothing)
-            for name in ("supervisor", "camera", "verifier")
-        ]
+        return [DiagnosticRow(name, Level.STALE, nothing) for name in ("supervisor", "camera", "verifier")]
     return [
         _row(
             "supervisor",

@@ -25,25 +25,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-import enum
 import math
 
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, wrap, ZERO
 from spec_vlm_nav.common.parameters import fixed
 
 NO_PROGRESS = "no progress: blocked by an obstacle?"
-
-
-class MotionProgress(enum.Enum):
-    """State of a motion. All but MOVING and SETTLING are final."""
-
-    MOVING = "moving"
-    SETTLING = "settling"  # within tolerance, waiting for the base to stand still
-    REACHED = "reached"
-    BLOCKED = "blocked"
-    EXPIRED = "expired"
-    COLLISION = "collision"  # the base's own planner reports an obstacle
-    REFUSED = "refused"  # no back-end carries it out
 
 
 @dataclass(frozen=True)
@@ -125,10 +113,7 @@ class Settling:
         c = self._config
         then, since = self._still
         moved = pose.distance(then) > c.still_linear
-        comes = (
-            abs(in_flight.distance_m) > c.still_linear
-            or abs(in_flight.angle_rad) > c.still_angular
-        )
+        comes = abs(in_flight.distance_m) > c.still_linear or abs(in_flight.angle_rad) > c.still_angular
         if comes or moved or abs(wrap(pose.yaw - then.yaw)) > c.still_angular:
             self._still = (pose, now)
             if comes:
@@ -165,11 +150,9 @@ class Executor(ABC):
         self._started, self._settling = now, None
 
     @abstractmethod
-    def update(
-        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, MotionProgress]:
+    def update(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> tuple[Velocity, MotionState]:
         """
-        Return the velocity to command and the state.
+        Return the velocity to command and the state; all but MOVING and SETTLING are final.
 
         in_flight: commanded motion that odometry cannot show yet, metres and radians. A final state
         ends the motion (velocity zero).
@@ -188,9 +171,7 @@ class Executor(ABC):
         """Return the motion covered since the last start, by odometry."""
         return self._track.done(pose) if self._track else NO_MOTION
 
-    def _finish(
-        self, progress: MotionProgress, reason: str = ""
-    ) -> tuple[Velocity, MotionProgress]:
+    def _finish(self, progress: MotionState, reason: str = "") -> tuple[Velocity, MotionState]:
         self._motion, self.reason = None, reason
         return ZERO, progress
 
@@ -214,23 +195,21 @@ class MotionExecutor(Executor):
         c = self.config
         return nominal * c.timeout_factor + c.timeout_extra_s + 2 * c.response_timeout_s
 
-    def update(
-        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, MotionProgress]:
+    def update(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> tuple[Velocity, MotionState]:
         """See Executor."""
         if self._motion is None or self._track is None:
-            return ZERO, MotionProgress.REACHED
+            return ZERO, MotionState.REACHED
         self._track.follow(pose)
         if self._settling is not None:
             if not self._settling.is_over(pose, now, in_flight):
                 return _SETTLING
             if not self._is_short(self._motion, self._track, pose):
-                return self._finish(MotionProgress.REACHED)
+                return self._finish(MotionState.REACHED)
             self._settling = None
             self._corrections += 1
             self._best = (self._best[0], now)
         if now - self._started > min(self._allowance_s, self.timeout_s(self._motion)):
-            return self._finish(MotionProgress.EXPIRED, "not reached in time")
+            return self._finish(MotionState.EXPIRED, "not reached in time")
         if self._motion.angle_rad:
             return self._turn(self._motion.angle_rad, self._track, pose, now, in_flight)
         return self._drive(self._motion.distance_m, self._track, pose, now, in_flight)
@@ -249,32 +228,32 @@ class MotionExecutor(Executor):
 
     def _turn(
         self, angle: float, track: Track, pose: Pose, now: float, in_flight: Motion
-    ) -> tuple[Velocity, MotionProgress]:
+    ) -> tuple[Velocity, MotionState]:
         c = self.config
         remaining = angle - track.turned - in_flight.angle_rad
         if abs(remaining) <= c.angular_tolerance or remaining * angle < 0:
             return self._settle(pose, now)
         if self._is_blocked(math.copysign(1.0, angle) * track.turned, c.blocked_angular, now):
-            return self._finish(MotionProgress.BLOCKED, NO_PROGRESS)
+            return self._finish(MotionState.BLOCKED, NO_PROGRESS)
         speed = _towards(remaining, c.angular_gain, c.slowest_angular, c.angular_speed)
-        return Velocity(0.0, speed), MotionProgress.MOVING
+        return Velocity(0.0, speed), MotionState.MOVING
 
     def _drive(
         self, distance: float, track: Track, pose: Pose, now: float, in_flight: Motion
-    ) -> tuple[Velocity, MotionProgress]:
+    ) -> tuple[Velocity, MotionState]:
         c = self.config
         covered = track.covered(pose)
         remaining = distance - covered - in_flight.distance_m
         if abs(remaining) <= c.linear_tolerance or remaining * distance < 0:
             return self._settle(pose, now)
         if abs(track.aside(pose)) > c.pushed_aside:
-            return self._finish(MotionProgress.BLOCKED, "pushed aside: blocked by an obstacle?")
+            return self._finish(MotionState.BLOCKED, "pushed aside: blocked by an obstacle?")
         if self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
-            return self._finish(MotionProgress.BLOCKED, NO_PROGRESS)
+            return self._finish(MotionState.BLOCKED, NO_PROGRESS)
         heading = -wrap(pose.yaw - track.origin.yaw) * c.heading_gain
         steer = max(-0.5 * c.angular_speed, min(0.5 * c.angular_speed, heading))
         speed = _towards(remaining, c.linear_gain, c.slowest_linear, c.linear_speed)
-        return Velocity(speed, steer), MotionProgress.MOVING
+        return Velocity(speed, steer), MotionState.MOVING
 
     def _is_blocked(self, progress: float, counts: float, now: float) -> bool:
         best, since = self._best
@@ -285,9 +264,9 @@ class MotionExecutor(Executor):
         patience = c.blocked_after_s + (0.0 if best else c.response_timeout_s)
         return now - since > patience
 
-    def _settle(self, pose: Pose, now: float) -> tuple[Velocity, MotionProgress]:
+    def _settle(self, pose: Pose, now: float) -> tuple[Velocity, MotionState]:
         self._settling = Settling(pose, now, self.config)
         return _SETTLING
 
 
-_SETTLING = (ZERO, MotionProgress.SETTLING)
+_SETTLING = (ZERO, MotionState.SETTLING)

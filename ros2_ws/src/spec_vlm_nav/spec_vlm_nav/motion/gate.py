@@ -262,9 +262,7 @@ class SafetyGate:
             old = f"decided from a frame {age:.1f} s old, limit {c.max_frame_age_s:g} s"
             return _refused("frame age", old)
         return (
-            self.fault(command, now)
-            or self.fault_ahead(command, now)
-            or self._fault_at_start(command, now)
+            self.fault(command, now) or self.fault_ahead(command, now) or self._fault_at_start(command, now)
         )
 
     def _fault_at_start(self, command: Command, now: float) -> Fault | None:
@@ -272,15 +270,12 @@ class SafetyGate:
         if (moved := self.monitor.uncommanded(now)) is not None:
             return fault_of(moved)
         motion, pose = command.motion, self.pose
-        if pose is not None and (
-            reason := self.fence.objection(pose, motion, self.config.geofence_m)
-        ):
+        if pose is not None and (reason := self.fence.objection(pose, motion, self.config.geofence_m)):
             return Fault(MotionState.GEOFENCE, reason)
         if command.is_backward and -motion.distance_m > (free := self.rear_free_m(now)) + 1e-3:
             return Fault(
                 MotionState.REFUSED,
-                f"backward {-motion.distance_m:.2f} m, but only {free:.2f} m behind are known "
-                "to be free",
+                f"backward {-motion.distance_m:.2f} m, but only {free:.2f} m behind are known to be free",
             )
         return None
 

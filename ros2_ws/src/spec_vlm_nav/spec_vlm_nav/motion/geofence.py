@@ -45,12 +45,8 @@ class Geofence:
         if not radius_m or self.middle is None or not motion.distance_m:
             return ""
         ahead = motion.distance_m
-        end = Pose(
-            pose.x + ahead * math.cos(pose.yaw), pose.y + ahead * math.sin(pose.yaw), pose.yaw
-        )
+        end = Pose(pose.x + ahead * math.cos(pose.yaw), pose.y + ahead * math.sin(pose.yaw), pose.yaw)
         away = self.distance_m(end)
         if away <= radius_m or away <= self.distance_m(pose):
             return ""
-        return (
-            f"leads {away:.2f} m from where the instruction began; the geofence is {radius_m:g} m"
-        )
+        return f"leads {away:.2f} m from where the instruction began; the geofence is {radius_m:g} m"

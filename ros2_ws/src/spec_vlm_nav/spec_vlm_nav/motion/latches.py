@@ -22,8 +22,7 @@ persist.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-import os
+from dataclasses import dataclass, field
 from pathlib import Path
 import threading
 import time
@@ -67,12 +66,6 @@ class Latches:
         return pressed or lost or stop
 
 
-def default_file(namespace: str, name: str) -> Path:
-    """Return the default path of a node's latches: in ROS_HOME, else in ~/.ros."""
-    home = os.environ.get("ROS_HOME") or "~/.ros"
-    return Path(home).expanduser() / "spec_vlm_nav" / namespace.strip("/") / f"{name}.json"
-
-
 def load(file: Path) -> Latches | None:
     """Return the stored latches; None if there is no file. Raises OSError and ValueError."""
     data = read_small(file)
@@ -84,18 +77,23 @@ def load(file: Path) -> Latches | None:
         raise ValueError(f"{file} must hold latches of motion_node, got {error}") from error
 
 
+@dataclass(eq=False)
+class _Write:
+    """Latches to write. trouble: why they, or until they are written those before, could not be."""
+
+    latches: Latches
+    trouble: str
+    asked_at: float = field(default_factory=time.monotonic)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
 class LatchKeeper:
     """Writes the latches of one node in a background thread, so that no stop waits for the disk."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._trouble = ""
-        self._asked_at = 0.0
-        self._asked: Latches | None = None
-        self._done = threading.Event()
-        self._worker: NewestWorker[Latches, None] = NewestWorker(
-            self._write, lambda: None, "latches"
-        )
+        self._last: _Write | None = None
+        self._worker: NewestWorker[_Write, None] = NewestWorker(self._write, lambda: None, "latches")
 
     def begin(self) -> Latches:
         """Return the stored latches; an unreadable file counts as an e-stop."""
@@ -108,34 +106,34 @@ class LatchKeeper:
 
     def keep(self, latches: Latches, wait_s: float = 0.0) -> None:
         """Write the latches if they have changed; wait for it at most wait_s."""
-        if latches != self._asked:
-            self._asked, self._asked_at = latches, time.monotonic()
-            self._done.clear()
-            self._worker.put(latches, 0.0)
+        if self._last is None or latches != self._last.latches:
+            self._last = _Write(latches, self.trouble)
+            self._worker.put(self._last, 0.0)
         if wait_s:
-            self._done.wait(wait_s)
+            self._last.done.wait(wait_s)
 
     @property
     def trouble(self) -> str:
         """Why the latest latches could not be written; "": written, or still within LONGEST_S."""
-        if not self._done.is_set() and time.monotonic() - self._asked_at >= LONGEST_S:
+        last = self._last
+        if last is None:
+            return ""
+        if not last.done.is_set() and time.monotonic() - last.asked_at >= LONGEST_S:
             return f"{self.file}: the disk has not answered for {LONGEST_S:g} s"
-        return self._trouble
+        return last.trouble
 
-    def _write(self, latches: Latches) -> None:
+    def _write(self, job: _Write) -> None:
         try:
-            write_whole(self.file, msgspec.json.encode(latches))
+            write_whole(self.file, msgspec.json.encode(job.latches))
+            job.trouble = ""
         except OSError as error:
-            trouble = _why(error)
-        else:
-            trouble = ""
-        if latches is self._asked:
-            self._trouble = trouble
-            self._done.set()
+            job.trouble = _why(error)
+        job.done.set()
 
     def close(self) -> None:
         """End the thread after the last write."""
-        self._done.wait(LONGEST_S)
+        if self._last is not None:
+            self._last.done.wait(LONGEST_S)
         self._worker.close()
 
 

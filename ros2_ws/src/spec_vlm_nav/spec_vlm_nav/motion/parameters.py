@@ -273,8 +273,7 @@ MOTION: tuple[Parameter, ...] = (
         Tighter.LOWER_0_OFF,
         "robot_state_timeout_s",
         0.0,
-        "The robot has not reported ready on `robot_state` for this long: nothing moves, s; "
-        "0: not watched.",
+        "The robot has not reported ready on `robot_state` for this long: nothing moves, s; 0: not watched.",
         0.0,
         60.0,
     ),
@@ -482,8 +481,8 @@ def check_motion(values: Mapping[str, Value]) -> None:
         )
     if values["go2_obstacles_avoid"] and values["motion_backend"] not in ("go2_sport", "auto"):
         raise ParameterError(
-            'go2_obstacles_avoid needs motion_backend go2_sport, not '
-            f'{values["motion_backend"]}: no other back-end sends motions to the Go2 itself'
+            "go2_obstacles_avoid needs motion_backend go2_sport, not "
+            f"{values['motion_backend']}: no other back-end sends motions to the Go2 itself"
         )
     fence = float(values["geofence_m"])
     if 0 < fence < SHORTEST_M:

@@ -59,7 +59,7 @@ class PresenceWatch:
             del self._holders[name]
         had, self._had_operator = self._had_operator, self.has_operator
         if silent:
-            return f'{", ".join(sorted(silent))} fell silent'
+            return f"{', '.join(sorted(silent))} fell silent"
         left = require_operator and had and not self._had_operator
         return "the operator let go" if left else ""
 

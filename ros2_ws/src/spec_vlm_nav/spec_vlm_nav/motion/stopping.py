@@ -72,9 +72,7 @@ class TwistStops:
             return velocity
         if rest is RestDetector.RESISTS and self._last == ZERO:
             self._creep_due = True
-        elif self._stood or (
-            rest is RestDetector.STANDS and now - self._quiet_since > QUIET_AFTER_S
-        ):
+        elif self._stood or (rest is RestDetector.STANDS and now - self._quiet_since > QUIET_AFTER_S):
             self._stood = True
             return None
         if now - self._crept_at < READ_WITHIN_S:

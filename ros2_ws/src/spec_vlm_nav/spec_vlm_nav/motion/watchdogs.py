@@ -162,9 +162,7 @@ class OdometryWatch:
         """Accept the frames of the next message."""
         self._frames, self._foreign_at = None, -math.inf
 
-    def _is_of_known_frames(
-        self, reading: OdometryReading, now: float, config: WatchdogConfig
-    ) -> bool:
+    def _is_of_known_frames(self, reading: OdometryReading, now: float, config: WatchdogConfig) -> bool:
         frames = (reading.frame, reading.base_frame)
         if self._frames is None:
             self._frames = (
@@ -175,8 +173,8 @@ class OdometryWatch:
             return True
         self._foreign_at = now
         self._foreign = (
-            f'odometry in frames {one_line(" -> ".join(frames))} instead of '
-            f'{one_line(" -> ".join(self._frames))}: two sources on one topic?'
+            f"odometry in frames {one_line(' -> '.join(frames))} instead of "
+            f"{one_line(' -> '.join(self._frames))}: two sources on one topic?"
         )
         return False
 
@@ -306,11 +304,7 @@ class SupervisionWatch:
         age = self.camera_age_s(session, now)
         if not config.camera_timeout_s or age <= config.camera_timeout_s:
             return ""
-        return (
-            f"camera frames are {age:.2f} s old"
-            if math.isfinite(age)
-            else "age of the camera is NaN"
-        )
+        return f"camera frames are {age:.2f} s old" if math.isfinite(age) else "age of the camera is NaN"
 
     def verifier_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
         """Return why the verifier counts as gone, or ""."""
@@ -322,8 +316,4 @@ class SupervisionWatch:
         age = self.verifier_age_s(session, now)
         if age <= config.verifier_timeout_s:
             return ""
-        return (
-            f"verifier not heard for {age:.2f} s"
-            if math.isfinite(age)
-            else "age of the verifier is NaN"
-        )
+        return f"verifier not heard for {age:.2f} s" if math.isfinite(age) else "age of the verifier is NaN"

@@ -44,8 +44,7 @@ def matches(section: str, node: str) -> bool:
     """Return whether a section of a parameter file applies to a node, /namespace/name."""
     names = ["" if name == "**" else name for name in section.strip("/").split("/")]
     form = "".join(
-        r"(/\w+)*" if not name else r"/\w+" if name == "*" else f"/{re.escape(name)}"
-        for name in names
+        r"(/\w+)*" if not name else r"/\w+" if name == "*" else f"/{re.escape(name)}" for name in names
     )
     return re.fullmatch(form, node) is not None
 
@@ -78,16 +77,12 @@ def _read(file: str | Path) -> object:
         return None
 
 
-def said_in(
-    files: Iterable[str | Path], node: str, name: str, namespace: str | None = None
-) -> Any:
+def said_in(files: Iterable[str | Path], node: str, name: str, namespace: str | None = None) -> Any:
     """Return a parameter's value in parameter files, or None if not set; see `all_said_in`."""
     return all_said_in(files, node, namespace).get(name)
 
 
-def all_said_in(
-    files: Iterable[str | Path], node: str, namespace: str | None = None
-) -> dict[str, Any]:
+def all_said_in(files: Iterable[str | Path], node: str, namespace: str | None = None) -> dict[str, Any]:
     """
     Return the values that parameter files set for a node, by parameter name.
 
@@ -140,9 +135,7 @@ def refuse_unknown(
         close = difflib.get_close_matches(name, known, 1)
         owners = [other for other, theirs in tables().items() if name in {p.name for p in theirs}]
         if owners:
-            hint = f'it belongs to {" and ".join(owners)}'
+            hint = f"it belongs to {' and '.join(owners)}"
         else:
-            hint = (
-                f"did you mean {close[0]}?" if close else "see the list in docs/parameters.md"
-            )
+            hint = f"did you mean {close[0]}?" if close else "see the list in docs/parameters.md"
         raise ParameterError(f"{node} has no parameter {name}: {hint}")

@@ -108,10 +108,10 @@ class SportState:
     def doing(self) -> str:
         """The activity in words, with its number."""
         if self.error_code:
-            return f'{CODES.get(self.error_code, "does something unknown")} ' + (
+            return f"{CODES.get(self.error_code, 'does something unknown')} " + (
                 f"(error_code {self.error_code})"
             )
-        return f'{MODES.get(self.mode, "does something unknown")} (mode {self.mode})'
+        return f"{MODES.get(self.mode, 'does something unknown')} (mode {self.mode})"
 
 
 def sport_state_of(message: Any) -> SportState:

@@ -13,15 +13,71 @@
 # limitations under the License.
 
 
-"""What the launch files share; `launch` is imported only when one of them runs."""
+"""
+What the launch files share; `launch` is imported only when one of them runs.
+
+Arguments are checked here, before a node starts. launch_ros starts a node without a parameter file
+that does not exist: its limits would silently be the defaults.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import math
+from pathlib import Path
 from typing import Any
 
-from spec_vlm_nav.common.parameters import Parameter
-from spec_vlm_nav.parameters.launch_arguments import typed
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.common.parameters import Parameter, Value
+
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+def is_true(name: str, said: str) -> bool:
+    """Return what a switch says. Raises ParameterError for anything but true and false."""
+    word = said.lower()
+    if word not in TRUE + FALSE:
+        raise ParameterError(f"{name} must be true or false, got {said!r}")
+    return word in TRUE
+
+
+def typed(parameter: Parameter, said: str) -> Value:
+    """
+    Return what an argument says of a node's parameter. Raises ParameterError if it is not allowed.
+
+    launch_ros would find out only when it starts that node, and leave those that it started before.
+    """
+    kind = type(parameter.default)
+    value: Value = said
+    if kind is bool:
+        value = is_true(parameter.name, said)
+    elif kind is not str:
+        with contextlib.suppress(ValueError):  # the check refuses the text
+            value = kind(said)
+    parameter.check(value)
+    return value
+
+
+def parameter_files(said: Iterable[str]) -> list[str]:
+    """Return the non-empty names of parameter files. Raises ParameterError if one is missing."""
+    files = [file for file in said if file]
+    for file in files:
+        if not Path(file).is_file():
+            hint = ": launch does not expand ~" if file.startswith("~") else ""
+            raise ParameterError(f"there is no parameter file {file!r}{hint}")
+    return files
+
+
+def amount(name: str, said: str) -> float:
+    """Return a number from 0. Raises ParameterError for anything else."""
+    try:
+        number = float(said)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ParameterError(f"{name} must be a number from 0, got {said!r}")
+    return number
 
 
 def description_of(

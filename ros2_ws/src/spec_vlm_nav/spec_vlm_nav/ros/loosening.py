@@ -134,4 +134,4 @@ class LimitLoosening:
         self._said.publish(String(data=json.dumps({**said, "changed": changed, "reason": reason})))
         words = ", ".join(f"{name} {old} to {new}" for name, (old, new) in changed.items())
         self._node.get_logger().warning(f"limits loosened by an operator: {words} ({reason})")
-        return f'changed {words or "nothing"}'
+        return f"changed {words or 'nothing'}"

@@ -157,5 +157,5 @@ def run(
         del shell, executor
         gc.collect()
     if failure is not None:
-        sys.stderr.write(f'error: {" ".join(str(failure).split())}\n')
+        sys.stderr.write(f"error: {' '.join(str(failure).split())}\n")
     return 0 if failure is None else 1

@@ -59,9 +59,7 @@ def subscribe(
 
     raw: pass undecoded bytes. latched: also pass the last message from before the start.
     """
-    subscribe_stamped(
-        node, kind, topic, lambda message, sent: act(message), raw=raw, latched=latched
-    )
+    subscribe_stamped(node, kind, topic, lambda message, sent: act(message), raw=raw, latched=latched)
 
 
 def subscribe_stamped(

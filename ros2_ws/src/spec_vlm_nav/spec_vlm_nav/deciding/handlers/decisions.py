@@ -23,20 +23,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spec_vlm_nav.camera.images import pixels
-from spec_vlm_nav.common.codes import ErrorCode, Verification
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, Verification
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
-from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress
+from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress, OpenDecision
 from spec_vlm_nav.deciding.parts.interfaces import (
     Feedback,
     MotionRequest,
     NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.rollback import OpenDecision
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.exploring.floor_reading import FloorPicture
-from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.exploring.moves import Move, Observation
 from spec_vlm_nav.language.actions import reasoning_of, STOP
 from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
@@ -111,7 +110,7 @@ def confirm(s: Situation, event: Reconciled, now: float) -> None:
     if s.motion.sequence == decision.sequence:
         s.motion.unverified = False
     if decision.action.is_stop:
-        s.end(ActionSource.MODEL.value, decision.action.sentence, ErrorCode.NONE, now)
+        s.end(ActionSource.MODEL, decision.action.sentence, ErrorCode.NONE, now)
 
 
 def roll_back(s: Situation, event: Reconciled, now: float) -> None:
@@ -162,7 +161,7 @@ def _act(s: Situation, current: DecisionInProgress, event: ActionFound, now: flo
     current.report = replace(
         current.report,
         action=move.action.short,
-        source=move.source.value,
+        source=move.source,
         rule=move.rule,
         verification=Verification.UNVERIFIED if event.unverified else Verification.VERIFIED,
         decision_ms=(event.at - current.began) * 1e3,
@@ -211,11 +210,9 @@ def _look(s: Situation, jpeg: bytes) -> FloorPicture | None:
         return None
 
 
-def _carry_out(
-    s: Situation, current: DecisionInProgress, move: Move, unverified: bool, now: float
-) -> int:
+def _carry_out(s: Situation, current: DecisionInProgress, move: Move, unverified: bool, now: float) -> int:
     """Send the motion command of a move; returns its sequence number."""
-    action, source = move.action, move.source.value
+    action, source = move.action, move.source
     if action.is_stop and unverified:
         sequence = s.stand(CommandKind.HOLD, source, action.sentence)
         s.look(now, now)

@@ -22,12 +22,11 @@ import math
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.parts.bounds import CODE_OF, fell_short, is_obstruction
+from spec_vlm_nav.deciding.parts.instruction import CODE_OF, fell_short, is_obstruction
 from spec_vlm_nav.deciding.parts.interfaces import SUPERVISOR
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind, SILENT
 
-GOING_ON = (MotionState.IDLE, MotionState.MOVING, MotionState.SETTLING)
 INPUT_LOST = {
     MotionState.STALE_ODOM: ErrorCode.STALE_ODOM,
     MotionState.STALE_CAMERA: ErrorCode.STALE_CAMERA,

@@ -16,8 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.images import same_scene
+from spec_vlm_nav.camera.images import Frame, same_scene
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.decisions import advance
@@ -89,9 +88,7 @@ def report_link_lost(s: Situation, reason: str, now: float) -> None:
     else:
         what = "the robot stands still"
     why = f": {reason}" if reason else ""
-    s.warn_once(
-        ErrorCode.LINK_LOST, f"the verifier is not heard{why}; {what} until it is back", now
-    )
+    s.warn_once(ErrorCode.LINK_LOST, f"the verifier is not heard{why}; {what} until it is back", now)
 
 
 def hold_without_link(s: Situation, reason: str, now: float) -> None:

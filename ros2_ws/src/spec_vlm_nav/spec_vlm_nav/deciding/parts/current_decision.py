@@ -12,20 +12,21 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The decision under way, and the frames and actions of earlier decisions."""
+"""The decision under way, an unverified one that is still open, and what earlier ones saw and did."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
 
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.camera.images import Frame
+from spec_vlm_nav.common.codes import ErrorCode, Verification
 from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport
+from spec_vlm_nav.exploring.policy import ExplorationPolicy, Memory
 from spec_vlm_nav.language.actions import Action, reasoning_of
 from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
-from spec_vlm_nav.model.worker import ActionFound, Answered
+from spec_vlm_nav.model.worker import ActionFound, Answered, Reconciled
 
 PAST_FRAMES = 256  # kept for prompts with history
 PAST_ACTIONS = 16
@@ -72,12 +73,12 @@ class CurrentDecision:
     retry_at: earliest time of the next decision, s.
     """
 
-    def __init__(self, keep_frames: int = PAST_FRAMES) -> None:
+    def __init__(self) -> None:
         self.under_way: DecisionInProgress | None = None
         self.look_after = 0.0
         self.retry_at = 0.0
         self._jobs = 0
-        self._frames: deque[bytes] = deque(maxlen=max(1, keep_frames))
+        self._frames: deque[bytes] = deque(maxlen=PAST_FRAMES)
         self._actions: deque[Action] = deque(maxlen=PAST_ACTIONS)
 
     @property
@@ -95,9 +96,7 @@ class CurrentDecision:
         """Begin a decision; returns the job for the worker."""
         self._jobs += 1
         given.decisions += 1
-        job = DecisionJob(
-            self._jobs, given.words, frame, tuple(self._frames), tuple(self._actions)
-        )
+        job = DecisionJob(self._jobs, given.words, frame, tuple(self._frames), tuple(self._actions))
         report = DecisionReport(
             frame=frame,
             instruction=given.number,
@@ -126,3 +125,64 @@ class CurrentDecision:
         """Remove all recorded decisions: a new instruction begins."""
         self._frames.clear()
         self._actions.clear()
+
+
+@dataclass(frozen=True)
+class OpenDecision:
+    """
+    An unverified decision with the data to confirm it or roll it back.
+
+    action: the draft model's action. policy, policy_before: the exploration policy that was used,
+    and its memory before this decision. at: time of the decision, s.
+    """
+
+    job: int
+    action: Action
+    sequence: int
+    report: DecisionReport
+    policy: ExplorationPolicy
+    policy_before: Memory
+    at: float
+
+    def told(self, verdict: Verification, event: Reconciled) -> DecisionReport:
+        """Return the decision's report, updated with the target's answer, to publish again."""
+        return replace(
+            self.report,
+            verification=verdict,
+            answer=event.answer,
+            reasoning=reasoning_of(event.answer.text),
+            model_action=event.action.sentence if event.action is not None else "",
+        )
+
+
+class Unverified:
+    """The open unverified decision, if there is one."""
+
+    def __init__(self) -> None:
+        self.decision: OpenDecision | None = None
+
+    def take(self, job: int) -> OpenDecision | None:
+        """Return and close the open decision if it belongs to this job."""
+        if self.decision is None or self.decision.job != job:
+            return None
+        decision, self.decision = self.decision, None
+        return decision
+
+    def close(self) -> None:
+        """Discard the open decision: the target will not be asked."""
+        self.decision = None
+
+    @property
+    def says_stop(self) -> bool:
+        """
+        Whether the open decision is the draft model's STOP.
+
+        Only a confirmed STOP ends the instruction.
+        """
+        return self.decision is not None and self.decision.action.is_stop
+
+    def stop_waits_for(self, now: float) -> float:
+        """Return how long an unverified STOP has waited for the target, s; 0 if there is none."""
+        if self.decision is None or not self.says_stop:
+            return 0.0
+        return now - self.decision.at

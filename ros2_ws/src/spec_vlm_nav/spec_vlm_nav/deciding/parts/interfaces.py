@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 import enum
 from typing import Protocol
 
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.common.codes import ErrorCode, Verification
+from spec_vlm_nav.camera.images import Frame
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, Verification
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.common.parameters import fixed
 from spec_vlm_nav.exploring.floor_reading import RobotBody
@@ -34,7 +34,7 @@ from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
 from spec_vlm_nav.model.decider import DRAFT_ONLY
 from spec_vlm_nav.motion.command import CommandKind
 
-SUPERVISOR = "SUPERVISOR"
+SUPERVISOR = ActionSource.SUPERVISOR
 
 
 class NavigatorPhase(enum.Enum):
@@ -107,7 +107,7 @@ class MotionRequest:
 
     kind: CommandKind
     instruction: int
-    source: str
+    source: ActionSource
     text: str
     motion: Motion = NO_MOTION
     frame: Frame | None = None
@@ -140,7 +140,7 @@ class DecisionReport:
     reasoning: str = ""
     model_action: str = ""
     action: str = ""
-    source: str = SUPERVISOR
+    source: ActionSource = SUPERVISOR
     rule: str = ""
     verification: Verification = Verification.VERIFIED
     prefetched: bool = False

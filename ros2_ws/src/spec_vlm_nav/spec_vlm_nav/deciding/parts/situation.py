@@ -24,8 +24,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spec_vlm_nav.camera.watch import CameraWatch
-from spec_vlm_nav.common.codes import ErrorCode, LinkState
-from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState
+from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision, Unverified
 from spec_vlm_nav.deciding.parts.current_motion import CurrentMotion
 from spec_vlm_nav.deciding.parts.failures import Failures
 from spec_vlm_nav.deciding.parts.instruction import CurrentInstruction
@@ -38,7 +38,6 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     NavigatorPhase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.parts.rollback import Unverified
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.model.answers import ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
@@ -54,7 +53,6 @@ class Situation:
         outputs: NavigatorOutputs,
         config: NavigatorConfig,
         policy: ExplorationPolicy,
-        keep_frames: int,
     ) -> None:
         self.out = outputs
         self.config = config
@@ -63,7 +61,7 @@ class Situation:
         self.camera = CameraWatch()
         self.failures = Failures(outputs.log)
         self.instruction = CurrentInstruction()
-        self.decision = CurrentDecision(keep_frames)
+        self.decision = CurrentDecision()
         self.motion = CurrentMotion()
         self.unverified = Unverified()
         self.last_feedback = Feedback(NavigatorPhase.IDLE)
@@ -95,7 +93,7 @@ class Situation:
 
     # -- steps
 
-    def stand(self, kind: CommandKind, source: str, text: str) -> int:
+    def stand(self, kind: CommandKind, source: ActionSource, text: str) -> int:
         """Command the robot to stand; returns the command's sequence number."""
         number, frame = self.instruction.number, self.decision.frame
         return self.out.send(MotionRequest(kind, number, source, text, frame=frame))
@@ -106,9 +104,7 @@ class Situation:
         self.decision.look_after, self.decision.retry_at = after, retry_at
         self.motion.settling_since = None
 
-    def finish(
-        self, answer: ModelAnswer, code: ErrorCode = ErrorCode.NONE, error: str = ""
-    ) -> None:
+    def finish(self, answer: ModelAnswer, code: ErrorCode = ErrorCode.NONE, error: str = "") -> None:
         """End the decision under way and publish its report."""
         current, self.decision.under_way = self.decision.under_way, None
         if current is not None:
@@ -137,12 +133,12 @@ class Situation:
             self.out.report(self._without_decision(code, message))
         self.end(SUPERVISOR, message, code, now)
 
-    def end(self, source: str, text: str, code: ErrorCode, now: float, message: str = "") -> None:
+    def end(self, source: ActionSource, text: str, code: ErrorCode, now: float, message: str = "") -> None:
         """Give up the decision under way, send STOP and end the instruction."""
         self.abandon(ErrorCode.CANCELED, text)
         self.stop(source, text, code, now, message)
 
-    def stop(self, source: str, text: str, code: ErrorCode, now: float, message: str = "") -> int:
+    def stop(self, source: ActionSource, text: str, code: ErrorCode, now: float, message: str = "") -> int:
         """Send STOP and end the instruction; the decision under way goes on. Returns the sequence."""
         self.unverified.close()
         sequence = self.stand(CommandKind.STOP, source, text)

@@ -20,8 +20,11 @@ the floor below the robot's middle. Points of the robot's own body, of the floor
 robot's height are removed; the rest are obstacles. A message that cannot be read or shows nothing
 ahead counts as blind, with the reason.
 
-Infinite coordinates follow REP 117: a ray that is too near to measure and a free ray have opposite
-signs. Points of all zeros (Livox) and NaN were not measured.
+Points of all zeros (Livox) and NaN were not measured. Infinite coordinates follow REP 117: the range
+is -Inf where a ray is too near to measure and +Inf where it is free, and the point is the range times
+the ray's direction. So a point (-Inf, ...) is an obstacle right ahead or free space behind. The
+direction of the ray decides between the two; it is fitted from the cloud's columns if each column has
+one bearing. If the bearings are unknown and the sensor may look behind, the point counts as near.
 """
 
 from __future__ import annotations
@@ -37,9 +40,9 @@ from spec_vlm_nav.motion.ahead.corridor import (
     CorridorConfig,
     nearest,
     NEAREST_M,
+    Points,
     unseen_part,
 )
-from spec_vlm_nav.motion.ahead.unmeasured import Unmeasured, unmeasured_rays
 
 AXES = ("x", "y", "z")
 KINDS = {7: "f4", 8: "f8"}  # datatypes of PointField
@@ -50,8 +53,84 @@ UNDER_FLOOR_M = 0.25  # points this far below the floor mean a stair, or a wrong
 UNDER_FLOOR_SHARE = 0.5
 # Frames that do not turn with the robot: the configured mounting does not apply to them.
 FIXED_FRAMES = ("odom", "map", "world")
+FITTED_FROM = 3  # fewest columns for a fit
+FITTED_WITHIN_RAD = 0.2  # largest deviation from a linear fit of the columns' bearings
 
-Numbers = npt.NDArray[np.float32]
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """Counts of near and free rays, ahead and behind; bearings of free rays ahead, if known, rad."""
+
+    near_ahead: int = 0
+    near_behind: int = 0
+    free_ahead: int = 0
+    free_bearings: tuple[float, ...] = ()
+
+
+def unmeasured_rays(
+    points: tuple[Points, Points, Points],
+    shape: tuple[int, int],
+    rotation: npt.NDArray[np.float64],
+) -> Unmeasured:
+    """
+    Classify the infinite points of a cloud as near or free.
+
+    points: x, y and z in the sensor's axes, row by row, each of shape (N,).
+    shape: rows and columns.
+    rotation: from the sensor's axes to the robot's, shape (3, 3).
+    """
+    infinite = np.isinf(points[0]) | np.isinf(points[1]) | np.isinf(points[2])
+    if not infinite.any():
+        return Unmeasured()
+    signs = np.array([np.where(np.isinf(p), np.sign(p), 0.0)[infinite] for p in points])
+    onward = rotation[0] @ signs  # positive: the point lies before the sensor
+    finite = np.isfinite(points[0]) & np.isfinite(points[1]) & np.isfinite(points[2])
+    measured = rotation @ np.array([p[finite] for p in points], np.float64)
+    columns = np.arange(infinite.size) % shape[1]
+    line = _bearings_of_columns(columns[finite], measured, shape[1])
+    if line is None:
+        # Points behind count only if the sensor has finite measurements there.
+        behind = onward < 0
+        return Unmeasured(
+            near_ahead=int(np.count_nonzero(behind)),
+            near_behind=int(np.count_nonzero(onward > 0)) if (measured[0] < 0).any() else 0,
+            free_ahead=int(np.count_nonzero(onward > 0)),
+        )
+    bearings = line[0] * columns[infinite] + line[1]
+    cosines = np.cos(bearings)
+    near, free = onward * cosines < 0, onward * cosines > 0
+    # At right angles to the robot near and free cannot be told apart: count as near.
+    near |= (onward == 0) & (signs < 0).any(axis=0)
+    ahead = cosines > 0
+    wrapped = np.arctan2(np.sin(bearings), cosines)
+    return Unmeasured(
+        near_ahead=int(np.count_nonzero(near & ahead)),
+        near_behind=int(np.count_nonzero(near & ~ahead)),
+        free_ahead=int(np.count_nonzero(free & ahead)),
+        free_bearings=tuple(wrapped[free & ahead]),
+    )
+
+
+def _bearings_of_columns(
+    columns: npt.NDArray[np.int_], measured: Points, width: int
+) -> tuple[float, float] | None:
+    """Return slope and offset of bearing over column, rad; None if the columns are not bearings."""
+    if width < FITTED_FROM or columns.size < FITTED_FROM:
+        return None
+    bearings = np.arctan2(measured[1], measured[0])
+    east = np.bincount(columns, np.cos(bearings), width)
+    north = np.bincount(columns, np.sin(bearings), width)
+    known = np.flatnonzero(np.hypot(east, north) > 1e-6)
+    if known.size < FITTED_FROM:
+        return None
+    means = np.unwrap(np.arctan2(north[known], east[known]))
+    slope, start = np.polyfit(known, means, 1)
+    off = bearings - (slope * columns + start)
+    if np.max(np.abs(np.arctan2(np.sin(off), np.cos(off)))) > FITTED_WITHIN_RAD:
+        return None
+    if abs(slope) * width > 2 * math.pi + FITTED_WITHIN_RAD:
+        return None
+    return float(slope), float(start)
 
 
 @dataclass(frozen=True)
@@ -113,7 +192,7 @@ def clearance_of_cloud(cloud: PointCloud, config: CorridorConfig) -> Clearance:
     )
 
 
-def _unseen(ahead: Numbers, y: Numbers, rays: Unmeasured, config: CorridorConfig) -> str:
+def _unseen(ahead: Points, y: Points, rays: Unmeasured, config: CorridorConfig) -> str:
     """Return which part of the way ahead contains no point, not even floor, or ""."""
     edge = math.pi / 4
     # Bearings are taken from half_width_m behind the front: the 90 degree fan then covers the corridor.
@@ -145,7 +224,7 @@ def _unreadable(cloud: PointCloud) -> str:
     return ""
 
 
-def _points(cloud: PointCloud) -> tuple[Numbers, Numbers, Numbers]:
+def _points(cloud: PointCloud) -> tuple[Points, Points, Points]:
     """Return x, y and z, each of shape (N,), of all points of a readable cloud, row by row."""
     order = ">" if cloud.big_endian else "<"
     fields = {field.name: field for field in cloud.fields}
@@ -165,7 +244,7 @@ def _points(cloud: PointCloud) -> tuple[Numbers, Numbers, Numbers]:
     return x, y, z
 
 
-def _measured(points: tuple[Numbers, Numbers, Numbers]) -> tuple[Numbers, Numbers, Numbers]:
+def _measured(points: tuple[Points, Points, Points]) -> tuple[Points, Points, Points]:
     """
     Return the points that were measured: finite, not all zeros, nearer than FARTHEST_M.
 
@@ -178,9 +257,7 @@ def _measured(points: tuple[Numbers, Numbers, Numbers]) -> tuple[Numbers, Number
     return (x, y, z) if measured.all() else (x[measured], y[measured], z[measured])
 
 
-def _on_robot(
-    points: tuple[Numbers, Numbers, Numbers], limits: CloudConfig
-) -> tuple[Numbers, Numbers, Numbers]:
+def _on_robot(points: tuple[Points, Points, Points], limits: CloudConfig) -> tuple[Points, Points, Points]:
     """Return the points in the robot's frame, without those inside its own body."""
     x, y, z = points
     mounting = limits.mounting
@@ -194,9 +271,7 @@ def _on_robot(
     return (ahead[~own], left[~own], up[~own]) if own.any() else (ahead, left, up)
 
 
-def _behind(
-    x: Numbers, y: Numbers, z: Numbers, met: npt.NDArray[np.bool_], config: CorridorConfig
-) -> float:
+def _behind(x: Points, y: Points, z: Points, met: npt.NDArray[np.bool_], config: CorridorConfig) -> float:
     """
     Return how far back the way is seen to be free, m; 0 if it is not seen.
 

@@ -101,9 +101,7 @@ class CorridorConfig:
     cloud: CloudConfig = CloudConfig()
 
 
-def blindness(
-    looks_ahead: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_], what: str
-) -> str:
+def blindness(looks_ahead: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_], what: str) -> str:
     """
     Return why a sensor counts as blind in the corridor, or "".
 

@@ -51,21 +51,15 @@ def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
     """
     kinds = {"16UC1": ("u2", 0.001), "mono16": ("u2", 0.001), "32FC1": ("f4", 1.0)}
     if image.encoding not in kinds:
-        return Clearance(
-            blind=f"depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed"
-        )
+        return Clearance(blind=f"depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed")
     code, unit = kinds[image.encoding]
-    kind = np.dtype(f'{">" if image.big_endian else "<"}{code}')
+    kind = np.dtype(f"{'>' if image.big_endian else '<'}{code}")
     row = image.width * kind.itemsize
     if image.width < 1 or image.height < 1 or image.step < row:
-        return Clearance(
-            blind=f"depth image of {image.width}x{image.height} with rows of {image.step} bytes"
-        )
+        return Clearance(blind=f"depth image of {image.width}x{image.height} with rows of {image.step} bytes")
     if len(image.data) < image.step * image.height:
         return Clearance(blind="depth image is cut short")
-    rows = np.frombuffer(image.data, np.uint8, image.step * image.height).reshape(
-        image.height, image.step
-    )
+    rows = np.frombuffer(image.data, np.uint8, image.step * image.height).reshape(image.height, image.step)
     band = max(1, round(image.height * config.depth_band))
     first = (image.height - band) // 2
     last = first + band
@@ -73,9 +67,7 @@ def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
     depth[np.isneginf(depth)] = NEAREST_M
     focal = image.width / 2 / math.tan(config.depth_fov_rad / 2)
     slope = ((image.width - 1) / 2 - np.arange(image.width)) / focal  # y over x, left positive
-    looks_ahead = np.broadcast_to(
-        np.abs(slope) * config.reach_m <= config.half_width_m, depth.shape
-    )
+    looks_ahead = np.broadcast_to(np.abs(slope) * config.reach_m <= config.half_width_m, depth.shape)
     measured = depth > 0
     if blind := blindness(looks_ahead, measured, "depth image"):
         return Clearance(blind=blind)

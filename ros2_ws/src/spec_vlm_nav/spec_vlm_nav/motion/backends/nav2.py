@@ -26,8 +26,9 @@ import enum
 import math
 from typing import Protocol
 
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
-from spec_vlm_nav.motion.executor import Executor, ExecutorConfig, MotionProgress, Settling
+from spec_vlm_nav.motion.executor import Executor, Settling
 
 ANSWER_S = 1.0  # time for the server to accept or reject a goal; after that it counts as gone
 
@@ -74,8 +75,8 @@ class Nav2Executor(Executor):
 
     sends_velocities = False
 
-    def __init__(self, goals: Goals, config: ExecutorConfig | None = None) -> None:
-        super().__init__(config)
+    def __init__(self, goals: Goals) -> None:
+        super().__init__()
         self._goals = goals
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
@@ -91,48 +92,42 @@ class Nav2Executor(Executor):
             self._motion = None
             self._goals.cancel()
 
-    def update(
-        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
-    ) -> tuple[Velocity, MotionProgress]:
+    def update(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> tuple[Velocity, MotionState]:
         """Return zero velocity and the motion's progress; a final state ends the motion."""
         if self._motion is None or self._track is None:
-            return ZERO, MotionProgress.REACHED
+            return ZERO, MotionState.REACHED
         self._track.follow(pose)
         if self._settling is not None:
             over = self._settling.is_over(pose, now)
-            return (
-                self._finish(MotionProgress.REACHED) if over else (ZERO, MotionProgress.SETTLING)
-            )
+            return self._finish(MotionState.REACHED) if over else (ZERO, MotionState.SETTLING)
         if self._unsent:
-            return self._finish(MotionProgress.REFUSED, self._unsent)
+            return self._finish(MotionState.REFUSED, self._unsent)
         report = self._goals.report()
         if report.state is GoalState.ACCEPTED:
-            return ZERO, MotionProgress.MOVING
+            return ZERO, MotionState.MOVING
         if report.state is GoalState.SENT:
             if now - self._started <= ANSWER_S:
-                return ZERO, MotionProgress.MOVING
+                return ZERO, MotionState.MOVING
             self._goals.cancel()
-            return self._finish(
-                MotionProgress.REFUSED, f"Nav2 has not answered within {ANSWER_S:g} s"
-            )
+            return self._finish(MotionState.REFUSED, f"Nav2 has not answered within {ANSWER_S:g} s")
         if report.state is GoalState.SUCCEEDED:
             self._settling = Settling(pose, now, self.config)
-            return ZERO, MotionProgress.SETTLING
+            return ZERO, MotionState.SETTLING
         return self._finish(*_failure(report))
 
 
-def _failure(report: GoalReport) -> tuple[MotionProgress, str]:
+def _failure(report: GoalReport) -> tuple[MotionState, str]:
     """Return the final state of a motion whose goal did not succeed, and the reason."""
     if report.state is GoalState.REJECTED:
-        return MotionProgress.REFUSED, "Nav2 rejected the goal"
+        return MotionState.REFUSED, "Nav2 rejected the goal"
     if report.state is GoalState.CANCELED:
-        return MotionProgress.REFUSED, "another client canceled the goal in Nav2"
+        return MotionState.REFUSED, "another client canceled the goal in Nav2"
     told = f": {report.message}" if report.message else ""
     if report.error == "COLLISION_AHEAD":
-        return MotionProgress.COLLISION, f"Nav2 sees an obstacle ahead{told}"
+        return MotionState.COLLISION_AHEAD, f"Nav2 sees an obstacle ahead{told}"
     if report.error == "TIMEOUT":
-        return MotionProgress.EXPIRED, f"Nav2 did not reach it in time{told}"
+        return MotionState.EXPIRED, f"Nav2 did not reach it in time{told}"
     if report.error:
-        return MotionProgress.REFUSED, f"Nav2 gave up with {report.error}{told}"
+        return MotionState.REFUSED, f"Nav2 gave up with {report.error}{told}"
     # Humble reports no reason; most often its own collision check failed.
-    return MotionProgress.BLOCKED, f"Nav2 gave up{told}"
+    return MotionState.BLOCKED, f"Nav2 gave up{told}"

@@ -98,17 +98,13 @@ def expected(
     return Range(min(along), max(along)), Range(min(turned), max(turned))
 
 
-def compare(
-    along: Range, turned: Range, seen: Travel, config: ResponseConfig
-) -> Discrepancy | None:
+def compare(along: Range, turned: Range, seen: Travel, config: ResponseConfig) -> Discrepancy | None:
     """Return the discrepancy of a measured movement from the expected ranges, or None."""
     bounds = along.widened(config.response_low, config.response_high, MARGIN_M)
     if not bounds.least <= seen.along_m <= bounds.most:
         return _wrong_along(along, seen)
     if max(abs(along.least), abs(along.most)) < MARGIN_M and seen.distance_m > SLIP_M:
-        return Discrepancy(
-            DeviationKind.WRONG, f"moved {seen.distance_m:.2f} m aside: pushed, or slipping?"
-        )
+        return Discrepancy(DeviationKind.WRONG, f"moved {seen.distance_m:.2f} m aside: pushed, or slipping?")
     bounds = turned.widened(config.response_low, config.response_high, MARGIN_RAD)
     # A straight motion is steered a little and may swerve more than that.
     room = 0.0 if max(abs(turned.least), abs(turned.most)) > MARGIN_RAD else SWERVE_RAD

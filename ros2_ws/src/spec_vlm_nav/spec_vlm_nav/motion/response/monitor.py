@@ -108,9 +108,7 @@ class ResponseMonitor:
         self._look_for_movement(pose, now)
         self.liveness.hear(pose, now, self.commands.since_moving_s(now))
         self._look_for_an_answer(now)
-        stuck = self._shut is not None or (
-            self.lost is not None and self.lost.kind is DeviationKind.NONE
-        )
+        stuck = self._shut is not None or (self.lost is not None and self.lost.kind is DeviationKind.NONE)
         if stuck and self._motion is None and self._is_seen_to_move(now):
             self.reset()
 
@@ -296,15 +294,9 @@ class ResponseMonitor:
         """Return `found`, as "no response" if it is a shortfall and the base stands now."""
         recent = self.measured.since(now - STALLED_S)
         # Commands of the last moments, and commands one usual delay ago.
-        asked = [
-            self.commands.between(until - STALLED_S, until) for until in (now, now - self.delay_s)
-        ]
+        asked = [self.commands.between(until - STALLED_S, until) for until in (now, now - self.delay_s)]
         told, moves = min(abs(self._of(a)) for a in asked), abs(self._of(recent))
-        if (
-            found.kind is DeviationKind.WRONG
-            and "enough" in found.reason
-            and moves < LITTLE * told
-        ):
+        if found.kind is DeviationKind.WRONG and "enough" in found.reason and moves < LITTLE * told:
             return Discrepancy(DeviationKind.NONE, f"has come to a stand: {found.reason}")
         return found
 

@@ -53,9 +53,7 @@ def error_name(result: Any) -> str:
     code = getattr(result, "error_code", 0)
     if not code:
         return ""
-    return next(
-        (name for name in ERRORS if getattr(type(result), name, None) == code), f"error {code}"
-    )
+    return next((name for name in ERRORS if getattr(type(result), name, None) == code), f"error {code}")
 
 
 class _Goal:
@@ -128,8 +126,7 @@ class Nav2Goals:
             name: ActionClient(node, kind, name) for name, kind in self._kinds.items()
         }
         self._cancelers: dict[str, Any] = {
-            name: node.create_client(CancelGoal, f"{name}/_action/cancel_goal")
-            for name in self._kinds
+            name: node.create_client(CancelGoal, f"{name}/_action/cancel_goal") for name in self._kinds
         }
         self._goal: _Goal | None = None
 

@@ -118,4 +118,4 @@ def subscribe_raw(node: Node, heard: RecordedTopic, take: Callable[[bytes], None
 
 def type_name(kind: type) -> str:
     """Return a message class's type name as used in files: package/msg/Name."""
-    return f'{kind.__module__.partition(".")[0]}/msg/{kind.__name__}'
+    return f"{kind.__module__.partition('.')[0]}/msg/{kind.__name__}"

@@ -35,7 +35,7 @@ from spec_vlm_nav.console.live import LIVE, live_rows
 from spec_vlm_nav.console.robots import Answer
 from spec_vlm_nav.motion.presence import OPERATOR
 from spec_vlm_nav.ros.basics import RELIABLE
-from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
+from spec_vlm_nav.ros.polled import ThrottledExecutor
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
@@ -117,9 +117,7 @@ class CommandPublisher:
         sent = self._missions.send_goal_async(RunMission.Goal(mission=text))
         sent.add_done_callback(on_accepted)
 
-    def change_mission(
-        self, order: str, step: int, place: int, steps: str, answer: Answer
-    ) -> None:
+    def change_mission(self, order: str, step: int, place: int, steps: str, answer: Answer) -> None:
         """Change the mission under way; see ChangeMission.srv."""
         if not self._change.service_is_ready():
             answer(False, "mission_node is not heard")

@@ -22,17 +22,21 @@ in `command_publisher`.
 
 from __future__ import annotations
 
+import base64
 from collections import deque
 from collections.abc import Callable
 import json
+import math
 import threading
 import time
 from typing import Any
 
 from nav_msgs.msg import Odometry
+import numpy as np
 from rclpy.node import Node
-from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav.camera.images import from_raw, to_jpeg
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import CompressedImage, Image, LaserScan
+from spec_vlm_nav.camera.images import decode, from_raw, to_jpeg
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.parameters import Value
@@ -40,29 +44,52 @@ from spec_vlm_nav.console.board import Board, Trail
 from spec_vlm_nav.console.decisions import AnswerView, decided_by, decision_record
 from spec_vlm_nav.ros.basics import qos, RELIABLE
 from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
-from spec_vlm_nav.ros.console.robot_subscriptions import (
-    CameraSubscriptions,
-    RobotSubscriptions,
-    small_picture,
-)
-from spec_vlm_nav.ros.convert.messages import command_of, frame_of, pose_of, status_of
-from spec_vlm_nav.ros.polled import PolledTopic
-from spec_vlm_nav.ros.throttled_executor import ThrottledExecutor
+from spec_vlm_nav.ros.messages import command_of, pose_of, raw_of, status_of
+from spec_vlm_nav.ros.polled import PolledTopic, ThrottledExecutor
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,
     MotionCommand,
     MotionStatus,
+    RobotState,
     Supervision,
 )
 from std_msgs.msg import String
 
-SILENT_S = 1.5
+SILENT_S, OWN_SILENT_S = 1.5, 5.0
 SLOW_S = 0.09  # a little less than every second poll
 UNWATCHED_S = 5.0  # subscriptions stay this long without a page, so that a reload loses nothing
 KEPT_DECISIONS, KEPT_PLACES = 40, 60
 PATH_POINTS = 400
 FRAMES = 8  # kept between two polls; a decision may have been made from any of them
 AHEAD_M = 0.4  # assumed distance of an obstacle that blocks the robot
+KEPT_FRAMES = 80
+SMALL_PX, SMALL_QUALITY = 224, 70
+SCAN_POINTS, SCAN_S, FARTHEST_M = 120, 1.0, 6.0
+OBSTACLES = 60
+Pose = tuple[float, float, float]
+
+
+def small_picture(jpeg: bytes) -> str:
+    """Return a thumbnail as a data: URL; "" if the picture cannot be decoded."""
+    try:
+        picture = decode(jpeg)
+    except FrameError:
+        return ""
+    picture.thumbnail((SMALL_PX, SMALL_PX))
+    small = to_jpeg(picture, SMALL_QUALITY)
+    return "data:image/jpeg;base64," + base64.b64encode(small).decode()
+
+
+def scan_points(scan: LaserScan, pose: Pose) -> list[tuple[float, float]]:
+    """Return a scan's points in the odometry frame, m; the sensor is assumed at the pose."""
+    ranges = np.array(scan.ranges, dtype=float)
+    ranges[np.isneginf(ranges)] = scan.range_min  # REP 117: too near to measure
+    angles = scan.angle_min + scan.angle_increment * np.arange(len(ranges)) + pose[2]
+    seen = np.isfinite(ranges) & (ranges > 0) & (ranges <= FARTHEST_M)
+    ranges, angles = ranges[seen], angles[seen]
+    step = max(1, math.ceil(len(ranges) / SCAN_POINTS))
+    x, y = pose[0] + ranges * np.cos(angles), pose[1] + ranges * np.sin(angles)
+    return [(round(float(a), 2), round(float(b), 2)) for a, b in zip(x[::step], y[::step], strict=True)]
 
 
 class RosRobot(CommandPublisher):
@@ -74,13 +101,17 @@ class RosRobot(CommandPublisher):
         """wake: called with the robot's name and the kind of news: frame, status, decision, log."""
         at = f"/{name}/" if name else "/"
         super().__init__(node, at, ThrottledExecutor(), bool(values["simulator"]))
-        self.name, self._node, self._wake = name, node, wake
+        self.name, self._at, self._node, self._wake = name, at, node, wake
         self._lock = threading.Lock()
         self._board, self._trail = Board(), Trail(0.05, 4000)
         self._frame: tuple[int, float, bytes] | None = None
-        self._pose: tuple[float, float, float] | None = None
+        self._pose: Pose | None = None
         self._status: tuple[float, MotionStatus] | None = None
         self._life: tuple[float, Supervision] | None = None
+        self._own: tuple[float, RobotState] | None = None  # the robot's own state
+        self._scan: tuple[float, LaserScan] | None = None
+        self._frames: deque[tuple[tuple[int, int], bytes]] = deque(maxlen=KEPT_FRAMES)
+        self._obstacles: deque[tuple[float, float]] = deque(maxlen=OBSTACLES)
         self._decisions: deque[dict[str, Any]] = deque(maxlen=KEPT_DECISIONS)
         self._places: deque[dict[str, Any]] = deque(maxlen=KEPT_PLACES)
         self._mission: dict[str, Any] | None = None
@@ -88,16 +119,11 @@ class RosRobot(CommandPublisher):
         self._touched = False
         self._odom_at = -1e9
         self._count = self._told = 0  # pictures received; pictures reported by poll
-        self._senses = RobotSubscriptions(node, at)
-        self._make_ears(at, values)
+        self._make_ears(values)
 
-    def _make_ears(self, at: str, values: dict[str, Value]) -> None:
+    def _make_ears(self, values: dict[str, Value]) -> None:
         """Subscribe: urgent topics wake the executor, the others are read by `poll`."""
-        node = self._node
-
-        def on_topic(kind: Any, topic: str, on_message: Callable[[Any], None], qos: Any) -> None:
-            node.create_subscription(kind, topic, on_message, qos, callback_group=self._group)
-
+        node, at, on_topic = self._node, self._at, self._on_topic
         on_topic(MotionCommand, f"{at}motion_command", self._on_command, RELIABLE)
         on_topic(MotionStatus, f"{at}motion_status", self._on_status, RELIABLE)
         on_topic(DecisionMetrics, f"{at}vlm_nav_node/metrics", self._on_metrics, RELIABLE)
@@ -107,30 +133,50 @@ class RosRobot(CommandPublisher):
         odom, image = _of_robot(node, "odom", at), _of_robot(node, "image", at)
         self._odometry = PolledTopic(node, Odometry, odom, values["odom_reliability"])
         self._lives = PolledTopic(node, Supervision, f"{at}supervision")
+        self._states = PolledTopic(node, RobotState, f"{at}robot_state")
         sent = values["image_reliability"]
-        encode = None
         self._pictures: PolledTopic | None = None
+        self._raw: tuple[str, QoSProfile] | None = None
+        self._scans: PolledTopic | None = None
+        self._sights: list[Any] = []
         if values["image_transport"] == "compressed":
             # Even without a page: a decision's card shows the picture it was made from.
             self._pictures = PolledTopic(node, CompressedImage, image, sent, FRAMES)
         else:
-            encode = (image, self._on_raw_image, qos(sent, 1))
-        self._make_sights = lambda: CameraSubscriptions(
-            node, at, (self._on_tokens, self._on_reasoning), encode, self._group
-        )
-        self._sights: CameraSubscriptions | None = None
+            self._raw = (image, qos(sent, 1))
         self._watched, self._watched_at, self._slow_at = False, -1e9, -1e9
         self._watch_changed = node.create_guard_condition(self._open_or_shut)
+
+    def _on_topic(self, kind: Any, topic: str, on_message: Callable[[Any], None], qos: Any) -> Any:
+        return self._node.create_subscription(kind, topic, on_message, qos, callback_group=self._group)
+
+    def _open_sights(self) -> None:
+        """
+        Subscribe to what only an open page needs: a laser, the model's words, raw images.
+
+        Without a subscriber, vlm_nav_node publishes no tokens and a raw camera sends one copy less.
+        """
+        at, on_topic = self._at, self._on_topic
+        self._scans = PolledTopic(self._node, LaserScan, f"{at}scan", "best_effort")
+        self._sights = [  # called at once, in order with decisions
+            on_topic(String, f"{at}vlm_nav_node/tokens", self._on_tokens, RELIABLE),
+            on_topic(String, f"{at}vlm_nav_node/reasoning", self._on_reasoning, RELIABLE),
+        ]
+        if self._raw is not None:
+            image, quality = self._raw
+            self._sights.append(on_topic(Image, image, self._on_raw_image, quality))
 
     # -- polled inputs
 
     def _open_or_shut(self) -> None:
         with self._lock:
-            if self._watched and self._sights is None:
-                self._sights = self._make_sights()
-            elif not self._watched and self._sights is not None:
-                self._sights.destroy()
-                self._sights = None
+            if self._watched and self._scans is None:
+                self._open_sights()
+            elif not self._watched and self._scans is not None:
+                self._scans.destroy()
+                for sight in self._sights:
+                    self._node.destroy_subscription(sight)
+                self._scans, self._sights = None, []
 
     def poll(self, watched: bool) -> tuple[str, ...]:
         """Read the polled topics; returns the kinds of news ("frame" or nothing)."""
@@ -141,12 +187,14 @@ class RosRobot(CommandPublisher):
             self._watched = not self._watched
             self._watch_changed.trigger()
         with self._lock:
-            sights = self._sights
             self._read_pictures()
             is_new, self._told = self._count != self._told, self._count
             if now - self._slow_at >= SLOW_S:
                 self._slow_at = now
-                self._senses.look(None if sights is None else sights.scan.take())
+                if (own := self._states.take()) is not None:
+                    self._own = (now, own)
+                if self._scans is not None and (scan := self._scans.take()) is not None:
+                    self._scan = (now, scan)
                 if (odometry := self._odometry.take()) is not None:
                     self._take_odometry(odometry)
                 if (life := self._lives.take()) is not None:
@@ -161,7 +209,7 @@ class RosRobot(CommandPublisher):
     def _take_picture(self, message: CompressedImage | Image, data: bytes, at: float) -> None:
         self._count += 1
         self._frame = (self._count, at, data)
-        self._senses.keep((message.header.stamp.sec, message.header.stamp.nanosec), data)
+        self._frames.append(((message.header.stamp.sec, message.header.stamp.nanosec), data))
 
     def _take_odometry(self, message: Odometry) -> None:
         pose = pose_of(message)
@@ -174,7 +222,7 @@ class RosRobot(CommandPublisher):
     def _on_raw_image(self, message: Image) -> None:
         now = time.monotonic()
         try:
-            data = to_jpeg(from_raw(frame_of(message, now).picture), 80)  # type: ignore[arg-type]
+            data = to_jpeg(from_raw(raw_of(message)), 80)
         except FrameError:
             return
         with self._lock:
@@ -193,7 +241,9 @@ class RosRobot(CommandPublisher):
                 self._board.on_status(status, time.monotonic())
                 touches = status.state in (MotionState.BLOCKED, MotionState.COLLISION_AHEAD)
                 if touches and not self._touched and self._pose is not None:
-                    self._senses.touched(self._pose, AHEAD_M)
+                    x, y, yaw = self._pose
+                    x, y = x + AHEAD_M * math.cos(yaw), y + AHEAD_M * math.sin(yaw)
+                    self._obstacles.append((round(x, 2), round(y, 2)))
                 self._touched = touches
             if before is None or (before.standing, before.state) != (
                 message.standing,
@@ -206,7 +256,7 @@ class RosRobot(CommandPublisher):
         seen = (message.frame_stamp.sec, message.frame_stamp.nanosec)
         with self._lock:
             self._read_pictures()  # the decision's picture may not have been read yet
-            frame = self._senses.frame_of(seen)
+            frame = next((jpeg for at, jpeg in reversed(self._frames) if at == seen), None)
         record["frame"] = small_picture(frame) if frame else ""
         with self._lock:
             self._thought.clear()
@@ -228,18 +278,14 @@ class RosRobot(CommandPublisher):
         self._mark("begin", message.data)
 
     def _on_outcome(self, message: String) -> None:
-        try:
-            said = json.loads(message.data)
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(said, dict):
+        if not (said := _object(message)):
             return
         code, why = str(said.get("code", "")), str(said.get("message", ""))
         with self._lock:
             self._instruction = ""
         self._mark("end", str(said.get("instruction", "")), code)
-        words = f'“{said.get("instruction", "")}”: {code}{f", {why}" if why else ""}'
-        self._wake(self.name, f'log:{"good" if code == "NONE" else "warn"}:{words}')
+        words = f"“{said.get('instruction', '')}”: {code}{f', {why}' if why else ''}"
+        self._wake(self.name, f"log:{'good' if code == 'NONE' else 'warn'}:{words}")
 
     def _mark(self, kind: str, words: str, code: str = "") -> None:
         with self._lock:
@@ -252,11 +298,8 @@ class RosRobot(CommandPublisher):
         self._wake(self.name, "map")
 
     def _on_mission(self, message: String) -> None:
-        try:
-            said = json.loads(message.data)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(said, dict) and isinstance(said.get("steps"), list):
+        said = _object(message)
+        if isinstance(said.get("steps"), list):
             with self._lock:
                 self._mission = said
             self._wake(self.name, "status")
@@ -283,12 +326,18 @@ class RosRobot(CommandPublisher):
         """Return the path so far and where instructions began and ended."""
         with self._lock:
             points = [(round(pose.x, 2), round(pose.y, 2)) for pose in self._trail]
-            places, touched = list(self._places), list(self._senses.obstacles)
-            seen = self._senses.seen(self._pose)
+            places, touched = list(self._places), list(self._obstacles)
+            seen = self._scanned(time.monotonic())
         step = max(1, len(points) // PATH_POINTS)
         fence = self._parameters.get("motion_node/geofence_m", 0.0)
         told = {"path": points[::step], "places": places, "fence_m": fence}
         return told | {"touched": touched, "seen": seen}
+
+    def _scanned(self, now: float) -> list[tuple[float, float]]:
+        """Return the points of a recent laser scan."""
+        if self._pose is None or self._scan is None or now - self._scan[0] > SCAN_S:
+            return []
+        return scan_points(self._scan[1], self._pose)
 
     def thought(self) -> dict[str, Any]:
         """Return the model's answer so far in the decision under way."""
@@ -302,7 +351,7 @@ class RosRobot(CommandPublisher):
             shown, status, life = self._board.told(now), self._status, self._life
             pose, mission = self._pose, self._mission
             frame, odom_at, instruction = self._frame, self._odom_at, self._instruction
-            own = self._senses.words()
+            own = self._own
         told: dict[str, Any] = {
             "pose": pose,
             "instruction": instruction,
@@ -310,9 +359,14 @@ class RosRobot(CommandPublisher):
             "mission": mission,
             "camera_age_s": None if frame is None else round(now - frame[1], 2),
             "simulator": self.is_simulated,
-            **own,
             "odom_age_s": None if now - odom_at > 1e6 else round(now - odom_at, 2),
         }
+        if own is not None:
+            m = own[1]
+            silent = now - own[0] > OWN_SILENT_S
+            said = "silent" if silent else m.mode + ("" if m.ready else f": not ready, {m.reason}")
+            battery = None if silent or math.isnan(m.battery) else round(float(m.battery), 2)
+            told |= {"robot_says": said, "battery": battery}
         if status is not None and now - status[0] < SILENT_S:
             m = status[1]
             told |= {
@@ -337,7 +391,16 @@ class RosRobot(CommandPublisher):
         with self._lock:
             self._trail, self._instruction = Trail(0.05, 4000), ""
             self._places.clear()
-            self._senses.obstacles.clear()
+            self._obstacles.clear()
+
+
+def _object(message: String) -> dict[str, Any]:
+    """Return the JSON object in a message; {} if there is none."""
+    try:
+        said = json.loads(message.data)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _age(at: float) -> float:

@@ -27,9 +27,9 @@ from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, NavigatorPhase
-from spec_vlm_nav.ros.convert.messages import duration_of, seconds_of
+from spec_vlm_nav.ros.basics import DeferringServer
 from spec_vlm_nav.ros.deciding.active import ActiveNavigator
-from spec_vlm_nav.ros.deferring import DeferringServer
+from spec_vlm_nav.ros.messages import duration_of, seconds_of
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 
 NAME = "navigate_instruction"

@@ -31,9 +31,8 @@ from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.common.status import UNDER_WAY
+from spec_vlm_nav.common.status import GOING_ON, UNDER_WAY
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
-from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.navigator import LOADING, Navigator
 from spec_vlm_nav.deciding.parts.interfaces import (
     DecisionReport,
@@ -49,8 +48,8 @@ from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.worker import DecisionWorker, Event
 from spec_vlm_nav.motion.command import CommandKind, OPERATOR_STOP
 from spec_vlm_nav.ros.basics import qos, RELIABLE, steady_timer
-from spec_vlm_nav.ros.convert.messages import frame_of, status_of
 from spec_vlm_nav.ros.deciding.publishers import Publishers
+from spec_vlm_nav.ros.messages import frame_of, status_of
 from spec_vlm_nav_interfaces.msg import MotionStatus
 
 TICK_S = 0.05
@@ -115,9 +114,7 @@ class ActiveNavigator:
 
     # -- operator commands
 
-    def instruct(
-        self, text: str, allowance_s: float = 0.0, hint: str = "", sent: float = math.inf
-    ) -> int:
+    def instruct(self, text: str, allowance_s: float = 0.0, hint: str = "", sent: float = math.inf) -> int:
         """
         Begin an instruction; returns its number.
 
@@ -227,9 +224,7 @@ class ActiveNavigator:
         self.navigator.tick(now)
         for entry in [e for e in self._standing if e[1] <= now]:
             self._standing.remove(entry)
-            self.log(
-                "warn", f"motion_node did not report within {STANDING_S:g} s that the robot stands"
-            )
+            self.log("warn", f"motion_node did not report within {STANDING_S:g} s that the robot stands")
             entry[2].set_result(False)
         self._ticks += 1
         if self._ticks % SUPERVISION_TICKS == 0:
@@ -293,8 +288,7 @@ class ActiveNavigator:
         if not self._stands() and busy:
             self.log(
                 "warn",
-                f"motion_node did not report within {STANDING_S:g} s that the robot stands: "
-                "is it running?",
+                f"motion_node did not report within {STANDING_S:g} s that the robot stands: is it running?",
             )
         for _, _, standing in self._standing:
             standing.set_result(False)

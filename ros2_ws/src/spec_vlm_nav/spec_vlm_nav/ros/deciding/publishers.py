@@ -27,7 +27,7 @@ from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest, NavigationResult
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.basics import RELIABLE
-from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, supervision_message
+from spec_vlm_nav.ros.messages import command_message, metrics_message, supervision_message
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
 from std_msgs.msg import String
@@ -80,9 +80,7 @@ class Publishers:
     def supervise(self, camera_age_s: float, link: LinkReport) -> None:
         """Publish a heartbeat; camera_age_s: negative before the first frame."""
         now, stamp = time.monotonic(), self._node.get_clock().now().to_msg()
-        self._supervision.publish(
-            self.session.introduce(supervision_message(camera_age_s, link, now, stamp))
-        )
+        self._supervision.publish(self.session.introduce(supervision_message(camera_age_s, link, now, stamp)))
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
         """Publish the reasoning and the action, each unless it is ""."""

@@ -25,12 +25,12 @@ from collections.abc import Callable
 import time
 
 from rclpy.node import Node
-from spec_vlm_nav.common.codes import ErrorCode, LinkState, SOURCES
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.missions.driving import Driver, DrivingCourse
 from spec_vlm_nav.ros.basics import RELIABLE, steady_timer
-from spec_vlm_nav.ros.convert.messages import duration_of
+from spec_vlm_nav.ros.messages import duration_of
 from spec_vlm_nav.ros.session import CommandSession
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
@@ -126,7 +126,7 @@ class CourseDriver:
     def _command(self, kind: int, words: str) -> MotionCommand:
         command = MotionCommand(instruction=1, kind=kind, text=words)
         command.header.stamp = self._node.get_clock().now().to_msg()
-        command.source = SOURCES["SUPERVISOR"]
+        command.source = ActionSource.SUPERVISOR.value
         return command
 
     def _publish(self, command: MotionCommand) -> None:

@@ -23,7 +23,7 @@ from rclpy.action import ActionClient
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.missions.plan import MissionStep
-from spec_vlm_nav.ros.convert.messages import duration_of
+from spec_vlm_nav.ros.messages import duration_of
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 
 Done = Callable[[ErrorCode, str, int], None]

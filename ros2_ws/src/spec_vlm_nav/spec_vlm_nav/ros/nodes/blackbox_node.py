@@ -36,14 +36,13 @@ from spec_vlm_nav.blackbox.box import BlackBox, MB
 from spec_vlm_nav.blackbox.definitions import definition_of, installed_definition
 from spec_vlm_nav.blackbox.folder import default_folder, Folder
 from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbox
-from spec_vlm_nav.blackbox.pictures import PictureEncoder
 from spec_vlm_nav.blackbox.triggers import Trigger
-from spec_vlm_nav.blackbox.writer import FileThread, Written
-from spec_vlm_nav.camera.images import from_raw, RawImage, to_jpeg
+from spec_vlm_nav.blackbox.writer import FileThread, PictureEncoder, Written
+from spec_vlm_nav.camera.images import from_raw, to_jpeg
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import BlackboxError
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.ros.basics import steady_timer, TextThrottle
+from spec_vlm_nav.ros.basics import Diagnostics, steady_timer, TextThrottle
 from spec_vlm_nav.ros.blackbox.facts import NodeParameters, versions
 from spec_vlm_nav.ros.blackbox.topics import (
     heard_topics,
@@ -51,9 +50,8 @@ from spec_vlm_nav.ros.blackbox.topics import (
     subscribe_raw,
     type_name,
 )
-from spec_vlm_nav.ros.convert.messages import status_of
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.messages import raw_of, status_of
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionStatus
 from std_msgs.msg import Bool, String
@@ -88,10 +86,10 @@ class BlackboxNode:
             self._on_trigger,
         )
         self._folder = self._open_folder()
-        self._files = FileThread(self._folder, self._file_writer(heard, names), self._on_written)
+        self._written: deque[Written] = deque()  # results of the file thread
+        self._files = FileThread(self._folder, self._file_writer(heard, names), self._written.append)
         self._encoder = self._make_encoder(names["image"]) if raw else None
         self._parameters, self._versions = NodeParameters(node), versions()
-        self._written: deque[Written] = deque()
         self._failed, self._trouble = 0, ""
         self._asked_at = -ASK_S
         self._depth_at = -DEPTH_S
@@ -117,9 +115,7 @@ class BlackboxNode:
             self._warn(f"no file can be written at the moment: {why_not}")
         return folder
 
-    def _file_writer(
-        self, heard: Sequence[RecordedTopic], names: dict[str, str]
-    ) -> Callable[..., None]:
+    def _file_writer(self, heard: Sequence[RecordedTopic], names: dict[str, str]) -> Callable[..., None]:
         try:
             from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
         except ImportError as error:
@@ -132,8 +128,8 @@ class BlackboxNode:
         known = {kind: definition_of(kind, installed_definition) for kind in set(kinds.values())}
         if missing := sorted(kind for kind, definition in known.items() if definition is None):
             self.node.get_logger().warning(
-                f'no definition of {", ".join(missing)} is installed: files hold these messages, '
-                'but Foxglove cannot show them'
+                f"no definition of {', '.join(missing)} is installed: files hold these messages, "
+                "but Foxglove cannot show them"
             )
         channels = {name: Channel(kind, known[kind]) for name, kind in kinds.items()}
         return partial(write_mcap, channels=channels)
@@ -141,10 +137,7 @@ class BlackboxNode:
     def _make_encoder(self, topic: str) -> PictureEncoder:
         def encode(data: bytes) -> bytes:
             message: Image = deserialize_message(data, Image)
-            raw = RawImage(
-                message.encoding, message.width, message.height, message.step, bytes(message.data)
-            )
-            jpeg = to_jpeg(from_raw(raw), int(self._values["jpeg_quality"]))
+            jpeg = to_jpeg(from_raw(raw_of(message)), int(self._values["jpeg_quality"]))
             compressed = CompressedImage(header=message.header, format="jpeg")
             compressed.data = array.array("B", jpeg)
             return bytes(serialize_message(compressed))
@@ -188,7 +181,7 @@ class BlackboxNode:
             try:
                 look(deserialize_message(data, kind), now)
             except Exception as error:  # rmw raises its own exception types for invalid bytes
-                self._warn(f'{name}: a message cannot be read: {" ".join(str(error).split())}')
+                self._warn(f"{name}: a message cannot be read: {' '.join(str(error).split())}")
 
         return take
 
@@ -238,10 +231,6 @@ class BlackboxNode:
             if recording is not None:
                 self._files.submit(recording)
         self._tell()
-
-    def _on_written(self, written: Written) -> None:
-        """Queue the file thread's result."""
-        self._written.append(written)
 
     def _tell(self) -> None:
         while self._written:

@@ -37,9 +37,8 @@ from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.camera.video_url import parse_interface, parse_url, UrlReader
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
-from spec_vlm_nav.ros.basics import qos, TextThrottle, unitree_types
+from spec_vlm_nav.ros.basics import Diagnostics, qos, TextThrottle, unitree_types
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.run import leave, run
 from std_msgs.msg import Header
 
@@ -62,9 +61,7 @@ class CameraDecodeNode:
         self._compressed = values["output"] == "compressed"
         newest = qos("best_effort", 1)
         if self._compressed:
-            self._pictures = node.create_publisher(
-                CompressedImage, "camera/image_raw/compressed", newest
-            )
+            self._pictures = node.create_publisher(CompressedImage, "camera/image_raw/compressed", newest)
         else:
             self._pictures = node.create_publisher(Image, "camera/image_raw", newest)
         # Every message counts: a lost one makes all pictures up to the next key frame undecodable.
@@ -82,18 +79,17 @@ class CameraDecodeNode:
             self._reader = UrlReader(where, interface, self._post, self._warn)
         follow_changes(node, CAMERA, values, lambda _: None)
         Diagnostics(node, self._diagnostic_rows)
-        node.get_logger().info(f'camera_decode_node ready: {values["source"]}')
+        node.get_logger().info(f"camera_decode_node ready: {values['source']}")
 
     # -- inputs
 
     def _on_unitree(self, message: Any) -> None:
-        wanted = f'video{self._values["resolution"]}'
+        wanted = f"video{self._values['resolution']}"
         data = bytes(getattr(message, wanted))
         if not data:
             others = [n for n in ("720p", "360p", "180p") if len(getattr(message, f"video{n}"))]
             self._warn(
-                f"{wanted} is empty"
-                + (f': set resolution to {" or ".join(others)}' if others else "")
+                f"{wanted} is empty" + (f": set resolution to {' or '.join(others)}" if others else "")
             )
         # The epoch of the message's own time is undocumented: the receive time is used.
         self._feed(data, self._now(), str(self._values["frame_id"]), time.monotonic())
@@ -131,9 +127,7 @@ class CameraDecodeNode:
     def _publish(self, picture: DecodedPicture, frame_id: str) -> None:
         self._published += 1
         image = picture.image(int(self._values["max_width"]))
-        header = Header(
-            stamp=Time(sec=picture.stamp[0], nanosec=picture.stamp[1]), frame_id=frame_id
-        )
+        header = Header(stamp=Time(sec=picture.stamp[0], nanosec=picture.stamp[1]), frame_id=frame_id)
         if self._compressed:
             out = CompressedImage(header=header, format="jpeg")
             out.data = array.array("B", to_jpeg(image, int(self._values["jpeg_quality"])))

@@ -34,6 +34,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.node import Node
 from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.errors import ConsoleError
+from spec_vlm_nav.common.kept_file import home
 from spec_vlm_nav.console.access import (
     AccessRole,
     AccessTokens,
@@ -80,7 +81,7 @@ class ConsoleNode:
         published = bool(values["published_on_loopback"])
         check_binding(host, tokens.known, certificate, bool(values["insecure"]), published)
         given = str(values["audit_file"])
-        file = Path(given).expanduser() if given else _home() / "console_audit.jsonl"
+        file = Path(given).expanduser() if given else home() / "console_audit.jsonl"
         boxes = str(values["blackbox_folder"])
         offered = [" ".join(words.split()) for words in str(values["templates"]).split("|")]
         self.pages = Pages(
@@ -179,13 +180,9 @@ class ConsoleNode:
         self._web.close()
 
 
-def _home() -> Path:
-    return default_folder().parent
-
-
 def tokens_file(given: str) -> Path:
     """Return the path of the file with the tokens' hashes."""
-    return Path(given).expanduser() if given else _home() / "console_tokens.json"
+    return Path(given).expanduser() if given else home() / "console_tokens.json"
 
 
 def new_token(asked: str, given_file: str) -> int:

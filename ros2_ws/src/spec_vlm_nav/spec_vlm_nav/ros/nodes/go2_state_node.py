@@ -34,9 +34,8 @@ from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.motion.watchdogs import RateMeter
 from spec_vlm_nav.robot.go2_state import Go2Watch, Pose3, pose_of, Readiness, sport_state_of
 from spec_vlm_nav.robot.parameters import check_go2, go2_config, GO2_STATE
-from spec_vlm_nav.ros.basics import qos, steady_timer, unitree_types
+from spec_vlm_nav.ros.basics import Diagnostics, qos, steady_timer, unitree_types
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.run import run

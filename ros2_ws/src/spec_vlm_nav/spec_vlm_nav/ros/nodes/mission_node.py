@@ -26,37 +26,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from nav_msgs.msg import Odometry
+from rclpy.action import CancelResponse, GoalResponse
 from rclpy.node import Node
-from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.common.kept_file import home
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.driving import DrivingCourse
 from spec_vlm_nav.missions.parameters import MISSION
 from spec_vlm_nav.missions.plan import MissionStep
 from spec_vlm_nav.missions.reading import read
-from spec_vlm_nav.missions.record import load, MissionPhase, MissionRecord, save
-from spec_vlm_nav.missions.results import results_json
-from spec_vlm_nav.missions.run import Mission
-from spec_vlm_nav.missions.stops import StopLatch
+from spec_vlm_nav.missions.record import load, MissionPhase, MissionRecord, results, results_json, save
+from spec_vlm_nav.missions.run import Mission, StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
-from spec_vlm_nav.ros.basics import qos, RELIABLE, steady_timer
-from spec_vlm_nav.ros.convert.messages import pose_of, status_of
+from spec_vlm_nav.ros.basics import DeferringServer, Diagnostics, qos, RELIABLE, steady_timer
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
+from spec_vlm_nav.ros.messages import duration_of, pose_of, status_of
 from spec_vlm_nav.ros.missions.course_driver import CourseDriver
 from spec_vlm_nav.ros.missions.instructing import Instructor
-from spec_vlm_nav.ros.missions.orders import MissionServer
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe
+from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.msg import MotionStatus, Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty, String
@@ -75,7 +73,7 @@ class MissionNode:
         guard = LimitLoosening(node, MISSION, self._values, StandstillWatch(node).why_not).check
         follow_changes(node, MISSION, self._values, lambda _: None, guard=guard)
         given = str(self._values["state_file"])
-        self._file = Path(given).expanduser() if given else _default_file(node)
+        self._file = Path(given).expanduser() if given else home(node.get_namespace()) / "mission.json"
         self._mission: Mission | None = None
         self._pose: tuple[float, Pose] | None = None
         self._motion_at = -1e9  # when motion_node was last heard
@@ -91,9 +89,16 @@ class MissionNode:
         subscribe(node, Empty, "stop", lambda message: self._pause("stop was sent"))
         subscribe(node, Bool, "e_stop", self._on_button, latched=True)
         subscribe(node, String, "instruction", self._on_words)
-        self._server = MissionServer(
-            node, self._begin, self._cancel, self._change, lambda: self._record
+        self._goal: Any = None  # the client's goal, until its mission has ended
+        self._server = DeferringServer(
+            node,
+            RunMission,
+            "run_mission",
+            self._on_goal,
+            goal_callback=lambda request: GoalResponse.ACCEPT,
+            cancel_callback=self._on_cancel,
         )
+        node.create_service(ChangeMission, "~/change", self._on_change)
         Diagnostics(node, self._rows)
         self._restore()
         steady_timer(node, TICK_S, self._tick)
@@ -105,6 +110,47 @@ class MissionNode:
 
     # -- mission commands
 
+    def _on_goal(self, goal: Any) -> None:
+        """Begin a client's mission; a second goal ends at once with the reason."""
+        self._answer()  # the previous mission may have ended since the last tick: its client waits
+        try:
+            self._begin(goal.request.mission)
+        except MissionError as error:
+            refused = RunMission.Result(error_code=ErrorCode.INVALID_INPUT.value)
+            refused.error_msg = str(error)
+            self._server.finish(goal, refused)
+            return
+        self._goal = goal
+        self._answer()
+
+    def _on_cancel(self, goal: Any) -> CancelResponse:
+        if goal != self._goal:
+            return CancelResponse.REJECT
+        if self._mission is not None:
+            self._mission.cancel("canceled by a client")
+        return CancelResponse.ACCEPT
+
+    def _answer(self) -> None:
+        """Publish feedback to the client, or return the result if the mission has ended."""
+        record, goal = self._record, self._goal
+        if record is None or goal is None:
+            return
+        if record.phase is not MissionPhase.ENDED:
+            goal.publish_feedback(_feedback(record))
+            return
+        self._goal = None
+        self._server.finish(goal, _result(record))
+
+    def _on_change(
+        self, request: ChangeMission.Request, response: ChangeMission.Response
+    ) -> ChangeMission.Response:
+        try:
+            response.message, response.success = self._change(request), True
+        except MissionError as error:
+            response.message = str(error)
+        response.results = results_json(self._record) if self._record is not None else ""
+        return response
+
     def _begin(self, text: str) -> None:
         if self._mission is not None and not self._mission.is_over:
             raise MissionError("a mission is under way: cancel it, or append to it")
@@ -113,10 +159,6 @@ class MissionNode:
         self.log(f"mission of {len(plan.steps)} steps")
         self.changed()
         self._tick()
-
-    def _cancel(self, why: str) -> None:
-        if self._mission is not None:
-            self._mission.cancel(why)
 
     def _pause(self, why: str) -> None:
         if self._mission is not None:
@@ -137,7 +179,7 @@ class MissionNode:
         if request.order not in orders:
             raise MissionError(f'order "{request.order}" is unknown, must be one of {", ".join(orders)}')
         orders[request.order]()
-        self._server.tick()
+        self._answer()
         return f"{request.order}: mission {mission.record.phase.value}"
 
     def _objection(self, now: float) -> str:
@@ -202,7 +244,7 @@ class MissionNode:
         self._hold(mission is not None and mission.record.phase is MissionPhase.RUNNING)
         if not self._is_saved and self._record is not None:
             self._save(self._record)
-        self._server.tick()
+        self._answer()
 
     def _hold(self, holds: bool) -> None:
         if holds or self._holds:
@@ -291,8 +333,24 @@ class MissionNode:
             self._save(self._record)
 
 
-def _default_file(node: Node) -> Path:
-    return default_folder().parent / node.get_namespace().strip("/") / "mission.json"
+def _result(record: MissionRecord) -> RunMission.Result:
+    """Return a mission's result as a message."""
+    told = results(record)
+    message = RunMission.Result(error_code=ErrorCode[record.code].value, error_msg=record.why)
+    message.total_elapsed_time = duration_of(record.elapsed_s)
+    message.distance_m = record.distance_m
+    message.steps_done, message.steps_failed = told["done"], told["failed"]
+    message.steps_skipped, message.results = told["skipped"], results_json(record)
+    return message
+
+
+def _feedback(record: MissionRecord) -> RunMission.Feedback:
+    message = RunMission.Feedback(phase=record.phase.value, why=record.why)
+    message.steps = len(record.items)
+    message.steps_over = sum(item.is_over for item in record.items)
+    if (item := record.current) is not None:
+        message.step, message.doing = item.number, item.step.shown
+    return message
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:

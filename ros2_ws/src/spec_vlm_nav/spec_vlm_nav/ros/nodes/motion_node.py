@@ -37,11 +37,13 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.kept_file import home
 from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.diagnostics import rows
-from spec_vlm_nav.motion.latches import default_file, LatchKeeper
+from spec_vlm_nav.motion.latches import LatchKeeper
 from spec_vlm_nav.motion.loop import MotionLoop, StatusReport
 from spec_vlm_nav.motion.parameters import (
     check_motion,
@@ -51,19 +53,18 @@ from spec_vlm_nav.motion.parameters import (
     safety_config,
 )
 from spec_vlm_nav.ros.backends.outputs import make_backend
-from spec_vlm_nav.ros.basics import qos, steady_timer
-from spec_vlm_nav.ros.convert.messages import (
+from spec_vlm_nav.ros.basics import Diagnostics, qos, steady_timer
+from spec_vlm_nav.ros.collision_sensor import CollisionSensor
+from spec_vlm_nav.ros.declare import declare, follow_changes
+from spec_vlm_nav.ros.loosening import LimitLoosening
+from spec_vlm_nav.ros.messages import (
     command_of,
     reading_of,
     status_message,
     supervision_of,
 )
-from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
-from spec_vlm_nav.ros.loosening import LimitLoosening
-from spec_vlm_nav.ros.moving.collision_sensor import CollisionSensor
-from spec_vlm_nav.ros.moving.operator_topics import Operator
 from spec_vlm_nav.ros.run import run
+from spec_vlm_nav.ros.subscriptions import subscribe
 from spec_vlm_nav_interfaces.msg import (
     MotionCommand,
     MotionStatus,
@@ -71,6 +72,8 @@ from spec_vlm_nav_interfaces.msg import (
     RobotState,
     Supervision,
 )
+from std_msgs.msg import Bool, Empty, String
+from std_srvs.srv import Trigger
 
 BURST_PAUSE_S = 0.02
 KEPT_WITHIN_S = 0.25  # longest wait for a new state to reach the disk before it is reported
@@ -107,22 +110,21 @@ class MotionNode:
         )
         guard = LimitLoosening(node, MOTION, values, self._why_not_standing).check
         follow_changes(node, MOTION, values, self._apply, check=check_motion, guard=guard)
-        self._operator = Operator(
-            node,
-            self._stop,
-            self._estop,
-            self._reset,
-            self._output.drain,
-            lambda: self._core.gate.estopped_by,
-        )
+        # The instruction topic first: the executor serves subscriptions in this order, and commands
+        # of a newer instruction must not overtake the stop before it.
+        subscribe(node, String, "instruction", self._on_words)
+        subscribe(node, Empty, "stop", lambda message: self._stop("topic stop"))
+        subscribe(node, Bool, "e_stop", self._on_button, latched=True)
+        subscribe(node, Empty, "e_stop_reset", self._on_reset_message)
+        node.create_service(Trigger, "~/stop", self._on_stop_request)
+        node.create_service(Trigger, "~/e_stop", self._on_estop_request)
+        node.create_service(Trigger, "~/reset", self._on_reset_request)
         reliable, odometry = qos("reliable", 10), qos(values["odom_reliability"], 5)
         self._status = node.create_publisher(MotionStatus, "motion_status", reliable)
         # Heartbeats first, as the executor serves them in this order: commands are proven by them.
         node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
         node.create_subscription(MotionCommand, "motion_command", self._on_command, reliable)
-        node.create_subscription(
-            RobotState, "robot_state", self._on_robot_state, qos("best_effort", 1)
-        )
+        node.create_subscription(RobotState, "robot_state", self._on_robot_state, qos("best_effort", 1))
         node.create_subscription(Odometry, "odom", self._on_odometry, odometry)
         node.create_subscription(Presence, "presence", self._on_presence, reliable)
         self._diagnostics = Diagnostics(node, self._diagnostic_rows)
@@ -181,6 +183,45 @@ class MotionNode:
         if lost := self._core.lost_presence(time.monotonic()):
             self._stop(lost)
 
+    # -- the operator
+
+    def _on_words(self, message: String) -> None:
+        """Stop at a stop word on `instruction`, too: it must work even if the navigator hangs."""
+        if is_stop(message.data):
+            self._stop(f'instruction "{one_line(message.data[:40])}"')
+
+    def _on_button(self, message: Bool) -> None:
+        if message.data:
+            self._estop("topic e_stop")
+
+    def _on_reset_message(self, message: Empty) -> None:
+        self._reset()
+
+    def _on_stop_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self._stop("service stop")
+        response.success = True
+        response.message = f"stop {self._arrived()}; the next instruction may move the robot again"
+        return response
+
+    def _on_estop_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self._estop("service e_stop")
+        response.success = True
+        response.message = f"e-stop {self._arrived()}; nothing moves until ~/reset"
+        return response
+
+    def _on_reset_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        was = self._reset()
+        said = f"reset: {was}" if was else "there was nothing to reset"
+        still = self._core.gate.estopped_by
+        response.success = not still
+        free = "the next instruction may move the robot again"
+        then = f"e-stop again: {still}" if still else free
+        response.message = f"{said}; {then}"
+        return response
+
+    def _arrived(self) -> str:
+        return "heard" if self._output.drain() else "sent; not every subscriber has confirmed it"
+
     def _stop(self, how: str) -> None:
         self._core.stop()
         self._loop.stand()
@@ -203,8 +244,10 @@ class MotionNode:
         was = self._core.reset()
         self._loop.stand()
         self._remember(KEPT_WITHIN_S)
-        self.node.get_logger().warning(f'reset by the operator: {was or "nothing was latched"}')
+        self.node.get_logger().warning(f"reset by the operator: {was or 'nothing was latched'}")
         return was
+
+    # -- outputs
 
     def _remember(self, wait_s: float = 0.0) -> None:
         """Store the latches on disk; latch the e-stop if they cannot be stored."""
@@ -240,7 +283,7 @@ def _state_file(node: Node, given: str) -> Path:
     try:
         if given:
             return Path(given).expanduser().absolute()
-        return default_file(node.get_namespace(), node.get_name())
+        return home(node.get_namespace()) / f"{node.get_name()}.json"
     except RuntimeError as error:  # no home
         raise ParameterError(f"state_file must be given here, got {given!r}: {error}") from error
 

@@ -26,6 +26,7 @@ robot first. It never publishes a velocity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+import threading
 import time
 from typing import Any, NoReturn
 
@@ -34,25 +35,24 @@ from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.deciding.parameters import decoder_settings, navigator_config, VLM_NAV
-from spec_vlm_nav.language.exploration import fitting_policy
+from spec_vlm_nav.language.prompting import fitting_policy
 from spec_vlm_nav.model.asking import spec_of
 from spec_vlm_nav.model.decider import Decider, DecoderSettings
 from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.folders import check_folder, find_model
 from spec_vlm_nav.motion.command import OPERATOR_STOP
-from spec_vlm_nav.ros.basics import steady_timer
+from spec_vlm_nav.ros.basics import Diagnostics, steady_timer
 from spec_vlm_nav.ros.deciding.action_server import NavigateServer
 from spec_vlm_nav.ros.deciding.active import ActiveNavigator
 from spec_vlm_nav.ros.deciding.publishers import Publishers
-from spec_vlm_nav.ros.deciding.reloading import DraftReloading
 from spec_vlm_nav.ros.declare import declare, follow_changes
-from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe, subscribe_stamped
 from specdec.errors import SpecdecError
 from specdec.methods import get_method
 from std_msgs.msg import Empty, String
+from std_srvs.srv import Trigger
 
 LAST_WORDS_S = 0.1
 LOADING_TICK_S = 0.1
@@ -88,7 +88,9 @@ class VlmNavNode(LifecycleNode):
         subscribe(self, Empty, "~/cancel", self._on_cancel)
         # Served in every state, so that each goal is answered, even if a transition ends it.
         self._server = NavigateServer(self)
-        self._reloading = DraftReloading(self)
+        self._reloading: tuple[threading.Thread, str] | None = None  # loads this draft model
+        self._reloaded = ""  # why the old draft model stays; "": the new one is in use
+        self.create_service(Trigger, "~/reload_draft", self._on_reload)
         self._diagnostics = Diagnostics(self, self._diagnostic_rows)
         steady_timer(self, LOADING_TICK_S, self._watch_loading)
 
@@ -100,16 +102,12 @@ class VlmNavNode(LifecycleNode):
     def start(self) -> None:
         """Configure and activate if `autostart` is set. Raises the error of a failed transition."""
         if not self._values["autostart"]:
-            self.get_logger().info(
-                "unconfigured: waiting for lifecycle transitions (autostart is false)"
-            )
+            self.get_logger().info("unconfigured: waiting for lifecycle transitions (autostart is false)")
             return
         self._starting = True
         for trigger in (self.trigger_configure, self.trigger_activate):
             if trigger() != SUCCESS:
-                raise self._refusal or NavigationError(
-                    "the node could not be started: see the log"
-                )
+                raise self._refusal or NavigationError("the node could not be started: see the log")
         self._starting = False
 
     # -- transitions
@@ -132,7 +130,7 @@ class VlmNavNode(LifecycleNode):
 
     def _watch_loading(self) -> None:
         """Log when the model is loaded; go back to unconfigured, or end, if loading failed."""
-        self._reloading.tick()
+        self._tell_reloaded()
         decider = self._decider
         if decider is None or self._said_ready:
             return
@@ -170,9 +168,7 @@ class VlmNavNode(LifecycleNode):
 
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
         """Stop the robot and close the sockets; the model stays loaded."""
-        return self._attempt(
-            "deactivate", lambda: self._stand_down("vlm_nav_node was deactivated")
-        )
+        return self._attempt("deactivate", lambda: self._stand_down("vlm_nav_node was deactivated"))
 
     def on_cleanup(self, state: Any) -> TransitionCallbackReturn:
         """Release the model."""
@@ -223,15 +219,54 @@ class VlmNavNode(LifecycleNode):
         self._stand_down("vlm_nav_node ends")
         self._clean_up()
 
-    def draft_to_reload(self) -> tuple[Decider, str]:
-        """Return the decider and the folder of the draft to load. Raises NavigationError."""
-        if self._decider is None:
-            raise NavigationError("the node is not configured: there is no draft model to reload")
-        settings = decoder_settings(self._values)
-        named = str(self._values["next_draft_model"])
-        folder = find_model(named) if named else settings.draft_model
-        check_folder(folder)
-        return self._decider, folder
+    # -- another draft model
+
+    def _on_reload(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        """
+        Load another draft model while the old one stays in use.
+
+        The executor never waits for it: the response only says that loading has begun, and the log says
+        when the new model is in use, or why the old one stays.
+        """
+        try:
+            if self._reloading is not None:
+                raise NavigationError("a draft model is being loaded already")
+            if self._decider is None:
+                raise NavigationError("the node is not configured: there is no draft model to reload")
+            named = str(self._values["next_draft_model"])
+            folder = find_model(named) if named else decoder_settings(self._values).draft_model
+            check_folder(folder)
+        except (NavigationError, SpecdecError) as error:
+            response.success, response.message = False, str(error)
+            return response
+        thread = threading.Thread(
+            target=self._reload, args=(self._decider, folder), name="reloading", daemon=True
+        )
+        self._reloading = thread, folder
+        thread.start()
+        response.success = True
+        response.message = f"{folder} is being loaded; the log says when it is in use"
+        return response
+
+    def _reload(self, decider: Decider, folder: str) -> None:
+        try:
+            decider.swap_draft(folder)
+            self._reloaded = ""
+        except (NavigationError, SpecdecError) as error:
+            self._reloaded = str(error)
+        except Exception as error:  # the operator must learn of any failure
+            self._reloaded = f"{type(error).__name__}: {error}"
+
+    def _tell_reloaded(self) -> None:
+        """Log how the loading of another draft model ended, if it has."""
+        if self._reloading is None or self._reloading[0].is_alive():
+            return
+        # rclpy binds a severity to the calling line: each needs a line of its own.
+        if self._reloaded:
+            self.get_logger().error(f"the old draft model stays: {self._reloaded}")
+        else:
+            self.get_logger().info(f"{self._reloading[1]} drafts from the next decision on")
+        self._reloading = None
 
     # -- inputs
 
@@ -248,10 +283,7 @@ class VlmNavNode(LifecycleNode):
     def _only_live(self) -> str:
         if self._decider is None:
             return ""
-        return (
-            "it is read when the node is configured: deactivate and clean up first "
-            "(ros2 lifecycle set)"
-        )
+        return "it is read when the node is configured: deactivate and clean up first (ros2 lifecycle set)"
 
     def _policy(self, values: Mapping[str, Value]) -> str:
         """Return the exploration policy to use; raises NavigationError if it does not fit the model."""
@@ -298,9 +330,7 @@ class VlmNavNode(LifecycleNode):
         if decider.failure is not None:
             return [DiagnosticRow("model", Level.ERROR, str(decider.failure))]
         if not decider.is_ready:
-            return [
-                DiagnosticRow("model", Level.WARN, f"loading, {decider.loading_s:.0f} s so far")
-            ]
+            return [DiagnosticRow("model", Level.WARN, f"loading, {decider.loading_s:.0f} s so far")]
         return [DiagnosticRow("model", Level.OK, "loaded")]
 
     def close(self) -> None:

@@ -12,18 +12,34 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Every source file names its copyright holder and its licence."""
+"""ROS 2's own linters: licence headers, the style of the code, and PEP 257 for docstrings."""
 
 from pathlib import Path
 
 import pytest
 
-linter = pytest.importorskip("ament_copyright.main", reason="ament_copyright is not installed")
-
 PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def linter(name):
+    return pytest.importorskip(f"{name}.main", reason=f"{name} is not installed")
 
 
 @pytest.mark.copyright
 @pytest.mark.linter
 def test_copyright():
-    assert linter.main(argv=[str(PACKAGE)]) == 0, "found errors"
+    assert linter("ament_copyright").main(argv=[str(PACKAGE)]) == 0, "found errors"
+
+
+@pytest.mark.flake8
+@pytest.mark.linter
+def test_flake8():
+    arguments = ["--config", str(PACKAGE / "ament_flake8.ini"), str(PACKAGE)]
+    status, errors = linter("ament_flake8").main_with_errors(argv=arguments)
+    assert status == 0, "\n".join(errors)
+
+
+@pytest.mark.pep257
+@pytest.mark.linter
+def test_pep257():
+    assert linter("ament_pep257").main(argv=[str(PACKAGE)]) == 0, "found errors"

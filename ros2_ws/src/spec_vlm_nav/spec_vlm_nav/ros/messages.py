@@ -21,9 +21,8 @@ import math
 from builtin_interfaces.msg import Duration, Time
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav.camera.frame import Frame
-from spec_vlm_nav.camera.images import RawImage
-from spec_vlm_nav.common.codes import LinkState, MotionState, SOURCES
+from spec_vlm_nav.camera.images import Frame, RawImage
+from spec_vlm_nav.common.codes import LinkState, MotionState
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
@@ -49,10 +48,12 @@ def frame_of(message: CompressedImage | Image, received: float) -> Frame:
     stamp = (message.header.stamp.sec, message.header.stamp.nanosec)
     if isinstance(message, CompressedImage):
         return Frame(bytes(message.data), stamp, received)
-    raw = RawImage(
-        message.encoding, message.width, message.height, message.step, bytes(message.data)
-    )
-    return Frame(raw, stamp, received)
+    return Frame(raw_of(message), stamp, received)
+
+
+def raw_of(message: Image) -> RawImage:
+    """Return an uncompressed picture as a record."""
+    return RawImage(message.encoding, message.width, message.height, message.step, bytes(message.data))
 
 
 def pose_of(message: Odometry) -> Pose:
@@ -109,7 +110,7 @@ def command_message(request: MotionRequest, now: float, stamp: Time) -> MotionCo
     message = MotionCommand(instruction=request.instruction)
     message.header.stamp = stamp
     message.kind = request.kind.value
-    message.source = SOURCES[request.source]
+    message.source = request.source.value
     message.distance_m, message.angle_rad = request.motion.distance_m, request.motion.angle_rad
     message.deadline = duration_of(request.deadline_s)
     message.text, message.unverified = request.text, request.unverified
@@ -119,9 +120,7 @@ def command_message(request: MotionRequest, now: float, stamp: Time) -> MotionCo
     return message
 
 
-def supervision_message(
-    camera_age_s: float, link: LinkReport, now: float, stamp: Time
-) -> Supervision:
+def supervision_message(camera_age_s: float, link: LinkReport, now: float, stamp: Time) -> Supervision:
     """Return a heartbeat without session; now: on the clock of link.heard_at."""
     message = Supervision(camera_age_s=camera_age_s, link=link.state.value)
     message.header.stamp = stamp
@@ -172,9 +171,7 @@ def status_of(message: MotionStatus) -> Status | None:
 
 def status_message(status: Status, stamp: Time, since: Time) -> MotionStatus:
     """Return a status report as a message; since: the stamp at which its state began."""
-    message = MotionStatus(
-        session=status.session, sequence=status.sequence, state=status.state.value
-    )
+    message = MotionStatus(session=status.session, sequence=status.sequence, state=status.state.value)
     message.header.stamp, message.since = stamp, since
     message.done_distance_m, message.done_angle_rad = status.done.distance_m, status.done.angle_rad
     message.left_distance_m, message.left_angle_rad = status.left.distance_m, status.left.angle_rad
@@ -198,7 +195,7 @@ def metrics_message(
         setattr(message, name, getattr(answer, name))
     for name in _OF_ROUNDS:
         setattr(message, name, [getattr(one, name) for one in answer.rounds])
-    message.source, message.verification = SOURCES[report.source], report.verification.value
+    message.source, message.verification = report.source.value, report.verification.value
     message.error_code = report.code.value
     message.joules = NO_SENSOR if answer.joules is None else answer.joules
     message.tokens, message.rounds = len(answer.token_ids), len(answer.rounds)
@@ -206,6 +203,6 @@ def metrics_message(
     message.token_texts, message.token_origins = list(answer.pieces), list(answer.origins)
     message.span_lane = [s.lane for s in answer.timeline]
     message.span_name = [s.name for s in answer.timeline]
-    message.span_start_ms = [s.start_ms for s in answer.timeline]
-    message.span_end_ms = [s.end_ms for s in answer.timeline]
+    message.span_start_ms = [s.start_s * 1e3 for s in answer.timeline]
+    message.span_end_ms = [s.end_s * 1e3 for s in answer.timeline]
     return message
