@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text target's size, and the conversion of trained weights to a Hugging Face folder.
+"""The text pair's two sizes, and the conversion of trained weights to Hugging Face folders.
 
-The model is transformers' Llama, in training and on disk. A folder written here loads with
+The models are transformers' Llama, in training and on disk. A folder written here loads with
 `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer`.
 """
 
@@ -34,6 +34,7 @@ class LlamaShape:
 
 
 TARGET = LlamaShape(layers=8, width=192, inner=448, heads=6, kv_heads=2)
+DRAFT = LlamaShape(layers=2, width=128, inner=512, heads=4, kv_heads=2)
 
 
 def build_model(shape: LlamaShape, vocabulary: int, end: int) -> LlamaForCausalLM:

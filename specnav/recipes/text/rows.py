@@ -102,16 +102,24 @@ class RowSource:
         return out
 
 
-def own_rows(texts: Sequence[ExitSample], length: int, end: int) -> tuple[Tensor, Tensor]:
-    """Texts of the target as rows: ids int64, and float32 weights of the tokens to avoid, both [n, length]."""
+def own_rows(
+    texts: Sequence[ExitSample], length: int, end: int, taught: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Texts of the target as rows: ids int64, and their weights `learn` and `avoid` float32, all [n, length].
+
+    taught: whether there is a teacher; if not, nothing is learnt, and the tokens that make a loop are avoided.
+    """
     ids = torch.full((len(texts), length), end)
-    avoid = torch.zeros(ids.shape)
+    learn, avoid = torch.zeros(ids.shape), torch.zeros(ids.shape)
     for row, text in enumerate(texts):
         kept = text.ids[:length]
         ids[row, : len(kept)] = torch.tensor(kept)
-        circles = tokens_to_avoid(np.array(kept[text.start :]))
-        avoid[row, text.start : len(kept)] = torch.from_numpy(circles).float()
-    return ids, avoid
+        if taught:
+            learn[row, : len(kept)] = 1
+        else:
+            circles = tokens_to_avoid(np.array(kept[text.start :]))
+            avoid[row, text.start : len(kept)] = torch.from_numpy(circles).float()
+    return ids, learn, avoid
 
 
 def draw_positions(generator: torch.Generator, rows: int, length: int) -> Tensor:

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`specnav train text`: from this interpreter's library to two Hugging Face folders with their model cards.
 
-The draft is made of layers of the target, and distilled as by `specnav train draft`.
-
 Intermediate results are kept in the run folder, so an interrupted run continues with the same settings.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import platform
 import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,9 +20,7 @@ from specdec.options import DecodingOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.cards import machine_name, model_card
 from specnav.recipes.corpus import Corpus, invent_questions, library_folder, read_corpus
-from specnav.recipes.drafts.config import Sources, TrainDraftConfig
-from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.drafts.train import train_draft
+from specnav.recipes.drafts.network import DraftNetwork, Progress
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import appearing_at_once, begin_run
 from specnav.recipes.loop import LoopSettings
@@ -33,20 +28,19 @@ from specnav.recipes.samples import ExitSample, read_questions, save_samples
 from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.stages import Stages, stages
 from specnav.recipes.text.measure import PairFigures, mean_loss, pair_figures
-from specnav.recipes.text.models import ANSWER_TOKENS, TARGET, LlamaShape, save_folder, trained_model
+from specnav.recipes.text.models import ANSWER_TOKENS, DRAFT, TARGET, LlamaShape, save_folder, trained_model
 from specnav.recipes.text.repeats import LONGEST_PERIOD, SHORTEST_LOOP
 from specnav.recipes.text.rows import encode_part, encode_questions, load_stream, save_encoded
 from specnav.recipes.text.task import TextTask, TextTaskSpec
 from specnav.recipes.text.vocabulary import learn_tokenizer
 
 TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
-TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 3e-3
+TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 6e-3
+REPAIR_SHARE, DRAFT_SHARE, SAMPLED_SHARE = 0.5, 0.7, 0.25
+"""Share of rows with the target's own texts during repair and during the draft's training; share of sampled texts."""
+TEMPERATURE = 0.8
 LONGEST_PROMPT = 128
 MEASURED_PROMPT = 640
-DRAFT_LENGTH, DRAFT_TOKENS, DRAFT_ROWS, GIVEN_SHARE = 640, 96, 12, 0.05
-"""Of the draft's training: tokens of a row and of an answer, rows per update, share of rows with given texts."""
-PROMPTS_A_MINUTE = 200
-"""For the draft, in a run that is shortened; one of two hours has as many prompts as one that is not."""
 HELD_BACK = "questions of held-back files"
 
 
@@ -55,7 +49,7 @@ class TextSchedule:
     """The length of every stage. *_steps: updates. *_minutes: shortens the stage to end after this time; 0: no.
 
     repairs: rounds in which the target unlearns loops in its own greedy answers. rows: per update, over all processes.
-    prompts: that the target answers for the draft.
+    own_texts: number of the target's texts for the draft.
     """
 
     target_steps: int = 4000
@@ -64,9 +58,9 @@ class TextSchedule:
     repair_steps: int = 120
     repair_texts: int = 1024
     repair_minutes: float = 0.0
-    draft_steps: int = 2400
+    draft_steps: int = 3000
     draft_minutes: float = 0.0
-    prompts: int = 24_000
+    own_texts: int = 6144
     rows: int = 24
     length: int = 256
     validation_rows: int = 256
@@ -74,15 +68,8 @@ class TextSchedule:
 
     @classmethod
     def within(cls, minutes: float) -> TextSchedule:
-        """The usual stages, shortened for a run of about `minutes` (0: not); generating and measuring take a third."""
-        if not minutes:
-            return cls()
-        return cls(
-            target_minutes=0.36 * minutes,
-            repair_minutes=0.03 * minutes,
-            draft_minutes=0.25 * minutes,
-            prompts=min(math.ceil(PROMPTS_A_MINUTE * minutes), cls.prompts),
-        )
+        """The usual stages, shortened for a run of about `minutes`; generating and measuring take about a tenth."""
+        return cls(target_minutes=0.52 * minutes, repair_minutes=0.03 * minutes, draft_minutes=0.3 * minutes)
 
 
 @dataclass(frozen=True)
@@ -95,7 +82,7 @@ class TrainTextConfig:
     workers: int = same_as(TrainingSettings, "workers", default=2)
     vocabulary: int = 3072
     target: LlamaShape = TARGET
-    draft: str = "layers:0,1,7"
+    draft: LlamaShape = DRAFT
     schedule: TextSchedule = field(default_factory=TextSchedule)
     gamma: int = DecodingOptions.gamma
     questions: tuple[Path, ...] = setting(
@@ -124,59 +111,42 @@ def train_text(config: TrainTextConfig) -> TextResult:
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
     corpus = read_corpus(config.library or library_folder())
     begin_run(config, ("out", "questions", "run"), python=platform.python_version())
-    return _TextTraining(config, corpus).whole(asked)
+    with stages(config.workers) as shown:
+        return _TextTraining(config, corpus, shown).whole(asked)
 
 
 class _TextTraining:
     """The stages of one run, in order."""
 
-    shown: Stages
-
-    def __init__(self, config: TrainTextConfig, corpus: Corpus) -> None:
-        self.config, self.corpus = config, corpus
+    def __init__(self, config: TrainTextConfig, corpus: Corpus, shown: Stages) -> None:
+        self.config, self.corpus, self.shown = config, corpus, shown
         self.schedule, self.run = config.schedule, config.run
         self.encoded = self.run / "corpus.npz"
-        self.workers = 1 if torch.cuda.is_available() else config.workers
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.tokenizer = self._tokenizer()
         self.end = self.tokenizer.eos_token_id
 
     def whole(self, asked: dict[str, list[str] | None]) -> TextResult:
         """Run every stage."""
         self._encode()
-        with stages(self.config.workers) as self.shown:
-            target, made = self._target()
-        draft = train_draft(self._draft(target)).folder
-        with stages(self.config.workers) as self.shown:
-            return self._finish(target, draft, made, asked)
-
-    def _target(self) -> tuple[Path, tuple[int, float]]:
-        """(the trained target's folder, (updates, seconds))."""
         plan = self.schedule
-        spec = TextTaskSpec(self.encoded, self.config.target, len(self.tokenizer), self.end, plan.length)
-        spent = [self._train("target", TARGET_RATE, plan.target_steps, plan.target_minutes, spec)]
+        first = self._spec(self.config.target)
+        spent = [self._train("target", TARGET_RATE, plan.target_steps, plan.target_minutes, first)]
         taught = self.run / "target.ckpt"
         for index in range(1, plan.repairs + 1):
-            name = f"repair-{index}"
-            lesson = replace(spec, start_from=taught, own=self._own_texts(name, taught))
-            spent.append(self._train(name, REPAIR_RATE, plan.repair_steps, plan.repair_minutes, lesson))
-            taught = self.run / f"{name}.ckpt"
-        return self._saved(taught), (sum(steps for steps, _ in spent), sum(seconds for _, seconds in spent))
-
-    def _draft(self, target: Path) -> TrainDraftConfig:
-        config, plan, sources = self.config, self.schedule, Sources()
-        if config.library is not None:  # the default data are about this interpreter's library
-            asked = self.run / "questions.jsonl"
-            questions = invent_questions(self.corpus.train, plan.prompts, random.Random(f"{config.seed} draft"))
-            lines = ({"question_id": n, "turns": [question]} for n, question in enumerate(questions))
-            asked.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-            sources = Sources(questions=(asked,))
-        return TrainDraftConfig(
-            config.draft, self.run / DRAFT_NAME, self.run / "draft", str(target), sources=sources,
-            prompts=plan.prompts, gamma=config.gamma, length=DRAFT_LENGTH, new_tokens=DRAFT_TOKENS,
-            steps=plan.draft_steps, minutes=plan.draft_minutes, batch=max(DRAFT_ROWS // self.workers, 1),
-            lr=DRAFT_RATE, on_policy=0.0, given_share=GIVEN_SHARE, reverse=0.0, seed=config.seed,
-            workers=config.workers, compile=config.compile,
-        )  # fmt: skip
+            taught, more = self._repair(index, taught)
+            spent.append(more)
+        own = self._own_texts("own", taught, plan.own_texts, SAMPLED_SHARE)
+        lesson = replace(
+            self._spec(self.config.draft),
+            own=own,
+            own_share=DRAFT_SHARE,
+            teacher=(self.config.target, taught),
+        )
+        learnt = self._train("draft", DRAFT_RATE, plan.draft_steps, plan.draft_minutes, lesson)
+        made = sum(steps for steps, _ in spent), sum(seconds for _, seconds in spent)
+        folders = self._saved(self.config.target, taught), self._saved(self.config.draft, self.run / "draft.ckpt")
+        return self._finish(*folders, made, learnt, asked)
 
     def _tokenizer(self):
         from transformers import AutoTokenizer
@@ -196,67 +166,92 @@ class _TextTraining:
             )
             save_encoded(self.encoded, *halves)
 
-    def _saved(self, checkpoint: Path) -> Path:
-        """The target's folder with the weights of a checkpoint, as they are shipped."""
-        folder = self.run / TARGET_NAME
-        model = trained_model(self.config.target, len(self.tokenizer), self.end, checkpoint)
-        save_folder(folder, model, self.tokenizer)
+    def _saved(self, shape: LlamaShape, checkpoint: Path) -> Path:
+        """The model folder of a stage's checkpoint, with weights as they are shipped."""
+        folder = checkpoint.with_suffix("")
+        save_folder(folder, trained_model(shape, len(self.tokenizer), self.end, checkpoint), self.tokenizer)
         return folder
+
+    def _spec(self, shape: LlamaShape) -> TextTaskSpec:
+        return TextTaskSpec(self.encoded, shape, len(self.tokenizer), self.end, self.schedule.length)
 
     def _train(
         self, name: str, lr: float, steps: int, minutes: float, spec: TextTaskSpec
     ) -> tuple[int, float]:
+        workers = 1 if self.device == "cuda" else self.config.workers
         settings = LoopSettings(
             name=name,
             folder=self.run,
             steps=steps,
-            batch=max(self.schedule.rows // self.workers, 1),
+            batch=max(self.schedule.rows // workers, 1),
             lr=lr,
             seed=self.config.seed,
             minutes=minutes,
             checkpoint_every=100,
             compile=self.config.compile,
         )
-        return self.shown.train(f"training: {name}", spec, settings, self.workers, TextTask)
+        return self.shown.train(f"training: {name}", spec, settings, workers, TextTask)
 
-    def _own_texts(self, name: str, checkpoint: Path) -> Path:
-        """File of the target's greedy answers to invented questions."""
-        file, count = self.run / f"own-{name}.jsonl", self.schedule.repair_texts
+    def _repair(self, index: int, start_from: Path) -> tuple[Path, tuple[int, float]]:
+        name, plan = f"repair-{index}", self.schedule
+        own = self._own_texts(f"own-{name}", start_from, plan.repair_texts, 0.0)
+        lesson = replace(
+            self._spec(self.config.target), start_from=start_from, own=own, own_share=REPAIR_SHARE
+        )
+        spent = self._train(name, REPAIR_RATE, plan.repair_steps, plan.repair_minutes, lesson)
+        return self.run / f"{name}.ckpt", spent
+
+    def _own_texts(self, name: str, checkpoint: Path, count: int, sampled: float) -> Path:
+        """File of the target's answers to invented questions; `sampled` is the share that is not greedy."""
+        file = self.run / f"{name}.jsonl"
         if not file.exists():
-            questions = invent_questions(self.corpus.train, count, random.Random(f"{self.config.seed} own-{name}"))
+            questions = invent_questions(
+                self.corpus.train, count, random.Random(f"{self.config.seed} {name}")
+            )
             longest = min(LONGEST_PROMPT, self.schedule.length // 2)
-            target = DraftNetwork(str(self._saved(checkpoint)))
+            prompts, room = self._prompts(questions, longest), self.schedule.length - longest
+            target = _network(self._saved(self.config.target, checkpoint))
+            greedy = count - round(count * sampled)
+            texts: list[ExitSample] = []
             with self.shown.counted(f"writing: {name}", count) as progress:
-                prompts = self._prompts(questions, longest)
-                save_samples(file, target.answer(prompts, self.schedule.length - longest, progress=progress))
+                for part, warmth in ((prompts[:greedy], 0.0), (prompts[greedy:], TEMPERATURE)):
+                    told = partial(_told, progress, len(texts), count)
+                    texts += target.answer(part, room, warmth, self.config.seed, told)
+            save_samples(file, texts)
         return file
 
     def _prompts(self, questions: Sequence[str], longest: int) -> list[ExitSample]:
         encoded = encode_questions(self.tokenizer, questions, longest)
         return [ExitSample(tuple(ids), len(ids)) for ids in encoded]
 
-    def _finish(
-        self, target_folder: Path, draft_folder: Path, made: tuple[int, float], asked: dict[str, list[str] | None]
-    ) -> TextResult:
-        """Measure the pair, write the target's card, and put both folders in their place."""
-        config, (steps, seconds) = self.config, made
-        target, draft = DraftNetwork(str(target_folder)), DraftNetwork(str(draft_folder))
-        losses, draft_losses = self._losses(target.module), self._losses(draft.module)
+    def _finish(self, target_folder: Path, draft_folder: Path, made, learnt, asked) -> TextResult:
+        target, draft = _network(target_folder), _network(draft_folder)
+        losses = {role: self._losses(one.module) for role, one in (("target", target), ("draft", draft))}
         figures = {name: self._figures(name, questions, target, draft) for name, questions in asked.items()}
-        card = model_card(
-            "text", steps=steps, seconds=seconds, losses=losses, draft_losses=draft_losses, figures=figures,
-            config=config, corpus=self.corpus, vocabulary=len(self.tokenizer),
-            tokens=sum(len(load_stream(self.encoded, f"train_{name}").ids) for name in ("files", "talks")),
-            parameters=target.module.num_parameters(), python=platform.python_version(),
-            machine=machine_name(config.workers), answer_tokens=ANSWER_TOKENS, longest_period=LONGEST_PERIOD,
-            shortest_loop=SHORTEST_LOOP,
-        )  # fmt: skip
-        (target_folder / "README.md").write_text(card, encoding="utf-8")
-        places = config.out / TARGET_NAME, config.out / DRAFT_NAME
-        for folder, place in zip((target_folder, draft_folder), places, strict=True):
-            with appearing_at_once(place) as building:
+        result = TextResult(
+            self.config.out / TARGET_NAME,
+            self.config.out / DRAFT_NAME,
+            losses["target"],
+            losses["draft"],
+            figures,
+        )
+        config, vocabulary = self.config, len(self.tokenizer)
+        tokens = sum(len(load_stream(self.encoded, f"train_{name}").ids) for name in ("files", "talks"))
+        for role, other, shape, model, folder, (steps, seconds) in (
+            ("target", "draft", config.target, target, target_folder, made),
+            ("draft", "target", config.draft, draft, draft_folder, learnt),
+        ):
+            card = model_card(
+                "text", role=role, other=other, shape=shape, steps=steps, seconds=seconds, losses=losses,
+                figures=figures, config=config, plan=self.schedule, corpus=self.corpus, tokens=tokens,
+                vocabulary=vocabulary, parameters=model.module.num_parameters(), python=platform.python_version(),
+                machine=machine_name(config.workers), own_share=DRAFT_SHARE, answer_tokens=ANSWER_TOKENS,
+                longest_period=LONGEST_PERIOD, shortest_loop=SHORTEST_LOOP,
+            )  # fmt: skip
+            with appearing_at_once(config.out / f"text-{role}") as building:
                 shutil.copytree(folder, building, dirs_exist_ok=True)
-        return TextResult(*places, losses, draft_losses, figures)
+                (building / "README.md").write_text(card, encoding="utf-8")
+        return result
 
     def _losses(self, model) -> dict[str, float]:
         found = {}
@@ -277,3 +272,10 @@ class _TextTraining:
             texts = target.answer(prompts, ANSWER_TOKENS, progress=progress)
             return pair_figures(draft, texts, self.config.gamma)
 
+
+def _network(folder: Path) -> DraftNetwork:
+    return DraftNetwork(str(folder), dtype="float32")
+
+
+def _told(progress: Progress, before: int, count: int, done: int, _: int) -> None:
+    progress(before + done, count)
