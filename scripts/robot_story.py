@@ -23,11 +23,11 @@ import torch
 from navsim.errors import NavsimError
 from specdec.errors import SpecdecError
 from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
-from specnav.recipes.drafts.data.sources import Sources
+from specnav.recipes.drafts.config import Sources, TrainDraftConfig
 from specnav.recipes.drafts.figures import DraftFigures, draft_figures
 from specnav.recipes.drafts.measure import perfect
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
+from specnav.recipes.drafts.train import train_draft
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import keep_settings
 from specnav.recipes.samples import ExitSample

@@ -18,7 +18,7 @@ from typing import Any
 from specnav.cli.app import main
 from specnav.recipes.drafts import train
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.text.stages import Stages
+from specnav.recipes.stages import Stages
 
 BEGAN = time.monotonic()
 

@@ -27,14 +27,13 @@ class ApiError(Exception):
     """A request that was refused or failed. param: the wrong field; code: for programs."""
 
     def __init__(
-        self, status: int, message: str, kind: str = "", param: str | None = None, code: str | None = None
+        self, status: int, message: str, param: str | None = None, code: str | None = None
     ) -> None:
-        """kind: OpenAI's "type"; "": the type that belongs to the status."""
         message = message if len(message) <= _MOST_SAID else f"{message[:_MOST_SAID]}…"
         super().__init__(message)
         self.status = status
         self.message = message
-        self.kind = kind or _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        self.kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
         self.param = param if param is None else param[:_MOST_SAID]
         self.code = code
 

@@ -83,12 +83,12 @@ def exits(given: dict[str, Any]) -> None:
     "   |   specnav train draft --target default_models/nav-target --draft default_models/nav-draft --bag BAG "
     "--out runs/room-draft",
 )
-@takes("data", "specnav.recipes.drafts.data.sources:Sources")
-@takes("given", "specnav.recipes.drafts.train:TrainDraftConfig", changes=BESIDE)
+@takes("data", "specnav.recipes.drafts.config:Sources")
+@takes("given", "specnav.recipes.drafts.config:TrainDraftConfig", changes=BESIDE)
 def draft(given: dict[str, Any], data: dict[str, Any]) -> None:
     """Train a draft model to predict a target; a killed run continues where it stopped."""
-    from specnav.recipes.drafts.data.sources import Sources
-    from specnav.recipes.drafts.train import TrainDraftConfig, train_draft
+    from specnav.recipes.drafts.config import Sources, TrainDraftConfig
+    from specnav.recipes.drafts.train import train_draft
 
     config = TrainDraftConfig(**_with_a_run(given), sources=Sources(**data))
     result = train_draft(config)

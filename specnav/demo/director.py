@@ -13,9 +13,9 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Literal
 
+import msgspec
 from builtin_interfaces.msg import Time
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
 from sensor_msgs.msg import CompressedImage
@@ -109,27 +109,16 @@ def decision_of(message: DecisionMetrics) -> Decision:
 def state_of(text: str, now: float) -> SimState | None:
     """Parse the simulator's state message; None if it is invalid."""
     try:
-        said = json.loads(text)
-        return SimState(
-            t=now,
-            episode_seed=int(said["episode_seed"]),
-            x=float(said["x"]),
-            y=float(said["y"]),
-            yaw=float(said["yaw"]),
-            collisions=int(said["collisions"]),
-            absent=bool(said["absent"]),
-            ready=bool(said["ready"]),
-        )
-    except (ValueError, KeyError, TypeError):
+        return msgspec.convert(msgspec.json.decode(text, type=dict) | {"t": now}, SimState)
+    except msgspec.MsgspecError:
         return None
 
 
 class Director:
     """Uses ROS on one domain, in its own context and thread; a context manager."""
 
-    def __init__(self, domain: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, domain: int) -> None:
         self.lock = threading.Lock()
-        self._clock = clock
         self._recorder: EpisodeRecorder | None = None
         self._fresh: list[Decision] = []
         # The robot may decide on a frame that arrived here before the instruction was published.
@@ -162,14 +151,14 @@ class Director:
     # -- subscriptions
 
     def _on_image(self, message: CompressedImage) -> None:
-        frame = (self._clock(), stamp_of(message.header.stamp), bytes(message.data))
+        frame = (time.monotonic(), stamp_of(message.header.stamp), bytes(message.data))
         with self.lock:
             self._last_frames.append(frame)
             if self._recorder is not None:
                 self._recorder.on_frame(*frame)
 
     def _on_state(self, message: String) -> None:
-        state = state_of(message.data, self._clock())
+        state = state_of(message.data, time.monotonic())
         if state is None:
             return
         with self.lock:
@@ -184,7 +173,7 @@ class Director:
             who: Literal["", "model", "node"] = ""
             if message.kind == MotionCommand.STOP:
                 who = "model" if message.source == ActionSource.MODEL.value else "node"
-            self._recorder.on_command(self._clock(), message.sequence, who)
+            self._recorder.on_command(time.monotonic(), message.sequence, who)
 
     def _is_current(self, session: int, instruction: int) -> bool:
         """Whether a message belongs to the instruction being recorded, and not to an earlier one."""
@@ -196,11 +185,11 @@ class Director:
             if not self._is_current(message.session, message.instruction) or self._recorder is None:
                 return
             if is_safety_stop(message):
-                self._recorder.on_safety_stop(self._clock())
+                self._recorder.on_safety_stop(time.monotonic())
             if not message.text and not message.token_ids:
                 return  # no decision: the node only reports why it stopped
             filled = self._recorder.on_decision(
-                self._clock(), message.sequence, stamp_of(message.frame_stamp), decision_of(message)
+                time.monotonic(), message.sequence, stamp_of(message.frame_stamp), decision_of(message)
             )
             self._fresh.append(filled)
 
@@ -208,7 +197,7 @@ class Director:
         with self.lock:
             state = (message.sequence, message.state)
             if self._recorder is not None and state != self._motion_state and message.state in SAFETY_STATES:
-                self._recorder.on_safety_stop(self._clock())
+                self._recorder.on_safety_stop(time.monotonic())
             self._motion_state = state
 
     # -- requests of the demo
@@ -253,7 +242,7 @@ class Director:
         with self.lock:
             self._past = self._heard
             self._fresh.clear()
-            self._recorder = recorder = EpisodeRecorder(seed, self._clock())
+            self._recorder = recorder = EpisodeRecorder(seed, time.monotonic())
             for frame in self._last_frames:
                 recorder.on_frame(*frame)
             if self._latest_state is not None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,13 +33,7 @@ def settings_of(config: DemoConfig) -> dict[str, Setting]:
 class DemoJournal:
     """The results so far, written to disk at every step."""
 
-    def __init__(
-        self,
-        run: Path,
-        config: DemoConfig,
-        weights: tuple[tuple[str, int, int], ...],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, run: Path, config: DemoConfig, weights: tuple[tuple[str, int, int], ...]) -> None:
         """`weights`: name, size and modification time of the target's files when the run began."""
         self.weights = weights
         self.run = run
@@ -48,8 +42,7 @@ class DemoJournal:
         self.comparison = Comparison()
         self.study: list[LatencyRow] = []
         self.traces: list[EpisodeTrace] = []
-        self._clock = clock
-        self._began = clock()
+        self._began = time.monotonic()
         self._started_at = started_at()
         self._settings = settings_of(config)
         self._machine = describe_machine()
@@ -63,11 +56,11 @@ class DemoJournal:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Measure the duration of a step of the run."""
-        began = self._clock()
+        began = time.monotonic()
         try:
             yield
         finally:
-            self._phases[name] = self._phases.get(name, 0.0) + self._clock() - began
+            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - began
 
     def add(self, trace: EpisodeTrace) -> None:
         """Add an episode and save it."""
@@ -87,7 +80,7 @@ class DemoJournal:
             interrupted=self.interrupted,
             error=self.error,
             started_at=self._started_at,
-            wall_s=self._clock() - self._began,
+            wall_s=time.monotonic() - self._began,
             phases_s=dict(self._phases),
         )
 

@@ -29,8 +29,9 @@ WIDE_ENOUGH = CAMERA_COLUMNS + 50  # narrower terminals get text only
 UPPER_HALF = "▀"
 
 
-def half_blocks(jpeg: bytes, columns: int = CAMERA_COLUMNS, rows: int = CAMERA_ROWS) -> Text:
+def half_blocks(jpeg: bytes) -> Text:
     """A picture as text: each character shows two pixels, one above the other."""
+    columns, rows = CAMERA_COLUMNS, CAMERA_ROWS
     with Image.open(io.BytesIO(jpeg)) as picture:
         small = picture.convert("RGB").resize((columns, 2 * rows), Image.Resampling.BILINEAR)
     raw = small.tobytes()

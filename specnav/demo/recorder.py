@@ -24,8 +24,7 @@ PATH_STEP_M, PATH_STEP_RAD = 0.01, 0.02
 VIDEO_PERIOD_S = 0.2
 
 
-@dataclass(frozen=True)
-class SimState:
+class SimState(msgspec.Struct, frozen=True):
     """The robot's state in the simulator: world frame, metres, radians."""
 
     t: float

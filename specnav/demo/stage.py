@@ -60,14 +60,12 @@ class Stage:
         director: Director,
         view: PlainView,
         environment: Mapping[str, str],
-        clock: Callable[[], float] = time.monotonic,
         verifier: str = "",
     ) -> None:
         """verifier: address of a verifier that runs elsewhere; "": open() starts one."""
         self._config, self._server = config, server
         self._supervisor, self._director, self._view = supervisor, director, view
         self.environment = environment
-        self._clock = clock
         self._segments: set[Path] = set()
         self.verifier = verifier
 
@@ -148,13 +146,13 @@ class Stage:
         recorder = director.begin(episode.seed, episode.instruction)
         view.episode(index, count, episode.instruction)
         ending = None
-        next_tick = self._clock()
+        next_tick = time.monotonic()
         while ending is None:
             time.sleep(POLL_S)
             self._supervisor.check()
             for decision in director.take_decisions():
                 view.decision(decision)
-            now = self._clock()
+            now = time.monotonic()
             with director.lock:
                 ending = recorder.ending(now, limits)
                 jpeg, state = recorder.latest_frame(), recorder.state
@@ -165,7 +163,7 @@ class Stage:
         duration_s = (
             recorder.stop_at
             if ending.said_stop and recorder.stop_at is not None
-            else recorder.clock(self._clock())
+            else recorder.clock(time.monotonic())
         )
         director.cancel()
         self._settle(recorder)
@@ -174,19 +172,19 @@ class Stage:
 
     def _settle(self, recorder: EpisodeRecorder) -> None:
         """Wait until the robot is at rest; if it does not come to rest, the next reset will fail."""
-        deadline = self._clock() + SETTLE_TIMEOUT_S
-        while self._clock() < deadline:
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while time.monotonic() < deadline:
             self._supervisor.check()
             with self._director.lock:
-                if recorder.settled(self._clock()):
+                if recorder.settled(time.monotonic()):
                     return
             time.sleep(POLL_S)
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
-        deadline = self._clock() + timeout_s
+        deadline = time.monotonic() + timeout_s
         while not done():
             self._supervisor.check()
-            if self._clock() > deadline:
+            if time.monotonic() > deadline:
                 raise DemoError(
                     f"{what} did not happen within {timeout_s:.0f} s; see the log files of the run"
                 )

@@ -35,11 +35,9 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     return median(slopes) if slopes else 0.0
 
 
-def growth(
-    process: str, samples: Sequence[Sample], allowed: Allowance, warm_up: float = WARM_UP
-) -> list[GrowthRow]:
+def growth(process: str, samples: Sequence[Sample], allowed: Allowance) -> list[GrowthRow]:
     """Growth of a process after its warm-up, for each quantity."""
-    kept = list(samples[int(len(samples) * warm_up) :])
+    kept = list(samples[int(len(samples) * WARM_UP) :])
     if len(kept) < 2:
         return []
     watched = kept[-1].t_s - kept[0].t_s

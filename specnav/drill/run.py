@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from specnav.supervise.robot_stack import Stack
 
 
-def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
+def run_drill(config: DrillConfig) -> int:
     """Run the drills; returns 0, 1 if a fault was not handled, 130 after Ctrl-C. Raises UsageError."""
     from specnav.drill.catalogue import choose
 
-    view = view or DrillView()
+    view = DrillView()
     checks = bool(config.cancels or config.cycles)
     # If only leak checks are requested, inject no faults.
     drills = choose(config.faults) if config.faults or not checks else []

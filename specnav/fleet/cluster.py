@@ -80,11 +80,11 @@ def write_here(folder: Path, here: LocalCluster) -> None:
     keep(folder, HERE_FILE, msgspec.json.encode(here))
 
 
-def answers(address: str, seconds: float = PROBE_S) -> bool:
+def answers(address: str) -> bool:
     """Whether something listens at HOST:PORT or ray://HOST:PORT."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), seconds):
+        with socket.create_connection((host.strip("[]"), int(port)), PROBE_S):
             return True
     except (OSError, ValueError):
         return False

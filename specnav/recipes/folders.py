@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,17 @@ def roomy(place: Path) -> Iterator[None]:
             f"{place} cannot be written ({error.strerror or error}): free some space, then run the same command again "
             "to continue"
         ) from error
+
+
+def begin_run(config: Any, free: Collection[str], **also: str) -> None:
+    """Make the run folder of a training's settings, and save them with `also`.
+
+    free: settings that may change when a run is continued, which are not saved. Raises TrainingError.
+    """
+    kept = {name: value for name, value in asdict(config).items() if name not in free}
+    with roomy(config.run):
+        config.run.mkdir(parents=True, exist_ok=True)
+        keep_settings(config.run, kept | also)
 
 
 def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:

@@ -8,7 +8,9 @@ several processes can share the work. Only training rooms are used: held-out pai
 from __future__ import annotations
 
 import math
+import multiprocessing
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from specdec.whole_files import replacing
 from specnav.recipes import architecture as arch
+from specnav.recipes.crew import shared_out
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.oracle import VisibleObject
 from specnav.recipes.tower import patch_order
@@ -145,6 +148,36 @@ def make_shard(world: World, folder: Path, seed: int, shard: int, pairs: Pairs |
     for file, array in ((frame_file, frames), (label_file, labels)):
         with replacing(file) as partial, partial.open("wb") as stream:
             np.save(stream, array)
+
+
+def make_frames(
+    data: FrameData,
+    seed: int,
+    workers: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    pairs: Pairs | None = None,
+) -> None:
+    """Render the missing frames; `progress(done, total)` is called after every shard.
+
+    pairs: the (kind, colour) pairs that may occur in the rooms; None: all training pairs.
+    """
+    data.frames.mkdir(parents=True, exist_ok=True)
+    shards = range(data.count // SHARD_FRAMES)
+    missing = [shard for shard in shards if not shard_files(data.frames, shard)[1].exists()]
+    done = len(shards) - len(missing)
+    progress(done * SHARD_FRAMES, data.count)
+    context = multiprocessing.get_context("spawn")
+    for _ in shared_out(context, renderer, (data, seed, pairs), missing, workers):
+        done += 1
+        progress(done * SHARD_FRAMES, data.count)
+
+
+def renderer(data: FrameData, seed: int, pairs: Pairs | None) -> Callable[[int], None]:
+    """A function that renders a shard, given its number."""
+    from navsim.world import World
+
+    world = World()
+    return lambda shard: make_shard(world, data.frames, seed, shard, pairs)
 
 
 def camera_jpeg(picture: NDArray[np.uint8], quality: int) -> bytes:

@@ -30,8 +30,7 @@ def questions_about_python(
     model: LoadedModel, count: int, held_back: int, seed: int
 ) -> tuple[list[ExitSample], list[ExitSample]]:
     """(training prompts, prompts about held-back files), from this interpreter's own library."""
-    from specnav.recipes.text.corpus import library_folder, read_corpus
-    from specnav.recipes.text.speech import invent_questions
+    from specnav.recipes.corpus import invent_questions, library_folder, read_corpus
 
     corpus = read_corpus(library_folder())
     halves: list[list[ExitSample]] = []

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specnav.errors import user_errors
+from specnav.recipes.drafts.figures import tokens_a_round
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.rollouts import OracleSpeaker, RolloutResult, Speaker, roll_out
 from specnav.recipes.speaker import ModelSpeaker
-from specnav.recipes.text.measure import tokens_a_round
 
 if TYPE_CHECKING:
     from navsim.episodes import Episode
@@ -68,16 +68,16 @@ def figures_of(name: str, result: RolloutResult) -> RolloutFigures:
     return RolloutFigures(name, values, dict(result.reasons()), dict(failed.most_common(12)))
 
 
-def speculation(result: RolloutResult, target: ModelSpeaker, draft: ModelSpeaker, gamma: int = GAMMA) -> RolloutFigures:
+def speculation(result: RolloutResult, target: ModelSpeaker, draft: ModelSpeaker) -> RolloutFigures:
     """Tokens per target pass (accepted + 1), and agreement, on the kept frames of the target's rollouts."""
     tokens = passes = agreed = 0
     for run in result.runs:
         for frame, answer in zip(run.frames, run.answers, strict=False):
             foretold = draft.foretells(run.episode.instruction, frame, target.ids(answer))
-            tokens, passes = tokens + len(foretold), passes + len(tokens_a_round(foretold, gamma))
+            tokens, passes = tokens + len(foretold), passes + len(tokens_a_round(foretold, GAMMA))
             agreed += sum(foretold)
     values = {"tau": tokens / passes, "agreement": agreed / tokens, "tokens": tokens}
-    return RolloutFigures(f"speculation, gamma {gamma}", values, {})
+    return RolloutFigures(f"speculation, gamma {GAMMA}", values, {})
 
 
 def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str, ...]) -> list[RolloutFigures]:

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-MOMENTUM = 0.95
+MOMENTUM, WEIGHT_DECAY = 0.95, 0.02
+PLAIN = ("embed", "head")
+"""Matrices whose name contains one of these words are updated by AdamW."""
 MUON_SCALE = 0.2
 _NS = (3.4445, -4.7750, 2.0315)
 _NS_STEPS = 5
@@ -41,15 +43,9 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 class MuonAdamW:
-    """Both optimisers with one `step`, for weights with gradients.
+    """Both optimisers with one `step`, for weights with gradients."""
 
-    Matrices whose name contains a word of `plain` are updated by AdamW.
-    """
-
-    def __init__(
-        self, model: nn.Module, weight_decay: float = 0.02, plain: tuple[str, ...] = ("embed", "head")
-    ) -> None:
-        self.weight_decay = weight_decay
+    def __init__(self, model: nn.Module) -> None:
         groups: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
         self._names: list[str] = []
         rest: list[nn.Parameter] = []
@@ -57,7 +53,7 @@ class MuonAdamW:
             if not weight.requires_grad:
                 continue
             self._names.append(name)
-            if weight.dim() == 2 and min(weight.shape) > 8 and not any(word in name for word in plain):
+            if weight.dim() == 2 and min(weight.shape) > 8 and not any(word in name for word in PLAIN):
                 groups[tuple(weight.shape)].append(weight)
             else:
                 rest.append(weight)
@@ -74,7 +70,7 @@ class MuonAdamW:
             update = orthogonalise(gradient.lerp(momentum, MOMENTUM))
             scale = MUON_SCALE * max(weights[0].shape) ** 0.5 * lr
             for index, weight in enumerate(weights):
-                weight.mul_(1 - lr * self.weight_decay).sub_(update[index], alpha=scale)
+                weight.mul_(1 - lr * WEIGHT_DECAY).sub_(update[index], alpha=scale)
         for group in self._adamw.param_groups:
             group["lr"] = lr
         self._adamw.step()

@@ -21,12 +21,13 @@ from spec_vlm_nav.exploring.floor_reading import CameraGeometry, FloorPicture, R
 from spec_vlm_nav.exploring.moves import ActionSource, Observation
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import Action, find_action, sees_target
-from specnav.recipes.frames import SEEN_PIXELS, as_camera_sends, label_object
+from specnav.recipes.frames import LOOK_AHEAD, SEEN_PIXELS, as_camera_sends, free_length, label_object
 from specnav.recipes.oracle import VisibleObject, answer_seen, answer_unseen
 
 if TYPE_CHECKING:
     from navsim.base import PlanarBase
     from navsim.episodes import Episode
+    from navsim.geometry import Pose2D
     from navsim.scoring import Score
     from navsim.world import World
 
@@ -74,22 +75,22 @@ class OracleSpeaker:
 
     def answer(self, runs: Sequence[EpisodeRollout], frames: Sequence[np.ndarray], world: World) -> list[str]:
         """See Speaker."""
-        return [self._one(run, world) for run in runs]
+        return [oracle_answer(world, run.episode, run.base.pose) for run in runs]
 
-    def _one(self, run: EpisodeRollout, world: World) -> str:
-        from specnav.recipes.frames import LOOK_AHEAD, free_length
 
-        room, pose, target = run.episode.room, run.base.pose, run.episode.target
-        ahead = free_length(room.obstacles, pose.x, pose.y, pose.yaw, LOOK_AHEAD)
-        if target is None:
-            return answer_unseen(run.episode.target_name, ahead)
-        world.load(room)
-        _, _, pixels, bearing, distance, blocked, way = label_object(
-            room, pose, room.objects.index(target), world.segment(pose)
-        )
-        if pixels < SEEN_PIXELS:
-            return answer_unseen(run.episode.target_name, ahead)
-        return answer_seen(run.episode.target_name, VisibleObject(bearing, distance, ahead, blocked, way))
+def oracle_answer(world: World, episode: Episode, pose: Pose2D) -> str:
+    """The answer to the episode's instruction at a pose, from the simulator's ground truth."""
+    room, target = episode.room, episode.target
+    ahead = free_length(room.obstacles, pose.x, pose.y, pose.yaw, LOOK_AHEAD)
+    if target is None:
+        return answer_unseen(episode.target_name, ahead)
+    world.load(room)
+    _, _, pixels, bearing, distance, blocked, way = label_object(
+        room, pose, room.objects.index(target), world.segment(pose)
+    )
+    if pixels < SEEN_PIXELS:
+        return answer_unseen(episode.target_name, ahead)
+    return answer_seen(episode.target_name, VisibleObject(bearing, distance, ahead, blocked, way))
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,6 @@ def roll_out(
     episodes: Sequence[Episode],
     policy: str,
     keep_frames: int = 0,
-    seed: int = 0,
 ) -> RolloutResult:
     """Run all episodes to their ends, round by round. keep_frames: frames to keep per run, for later measurements."""
     from navsim.base import BaseLimits, PlanarBase
@@ -136,7 +136,7 @@ def roll_out(
             e,
             PlanarBase(e.room, e.start, limits),
             ExplorationPolicy(policy),
-            random.Random(f"roll/{seed}/{e.seed}"),
+            random.Random(f"roll/0/{e.seed}"),
         )
         for e in episodes
     ]

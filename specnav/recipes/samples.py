@@ -15,8 +15,10 @@ import msgspec
 from specdec.errors import DECODE_ERRORS, ModelError
 from specdec.models import EncodedPrompt, LoadedModel, Prompt
 from specdec.whole_files import write_whole
+from specnav.bench.data.questions import load_questions
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import roomy
+from specnav.results.errors import EvaluationError
 
 SHORTEST = 2
 
@@ -81,3 +83,11 @@ def load_samples(file: Path) -> list[ExitSample]:
         return [msgspec.json.decode(line, type=ExitSample) for line in file.read_bytes().splitlines()]
     except (OSError, *DECODE_ERRORS) as error:
         raise TrainingError(f"{file} cannot be read: delete it to make its samples again") from error
+
+
+def read_questions(file: Path) -> list[str]:
+    """First turns of a question file (see `specnav.bench.data.questions`). Raises TrainingError."""
+    try:
+        return [question.turns[0] for question in load_questions([file])]
+    except EvaluationError as error:
+        raise TrainingError(str(error)) from error

@@ -63,50 +63,31 @@ class _TowerAttention(nn.Module):
         return self.proj(out.transpose(1, 2).reshape(n, rows, width))
 
 
-class _TowerMlp(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(width, 4 * width)
-        self.fc2 = nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        inner = self.fc1(x)
-        return self.fc2(inner * torch.sigmoid(1.702 * inner))
-
-
 class _Block(nn.Module):
     def __init__(self, shape: TrainedVisionShape) -> None:
+        from transformers.models.qwen2_vl.modeling_qwen2_vl import VisionMlp
+
         super().__init__()
         self.norm1 = nn.LayerNorm(shape.width, eps=1e-6)
         self.norm2 = nn.LayerNorm(shape.width, eps=1e-6)
         self.attn = _TowerAttention(shape.width, shape.heads)
-        self.mlp = _TowerMlp(shape.width)
+        self.mlp = VisionMlp(shape.width, 4 * shape.width, "quick_gelu")
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x), cos, sin)
         return x + self.mlp(self.norm2(x))
 
 
-class _TowerMerger(nn.Module):
-    def __init__(self, shape: TrainedVisionShape) -> None:
-        super().__init__()
-        joined = shape.width * arch.MERGE**2
-        self.ln_q = nn.LayerNorm(shape.width, eps=1e-6)
-        self.mlp = nn.Sequential(nn.Linear(joined, joined), nn.GELU(), nn.Linear(joined, shape.out))
-
-    def forward(self, x: Tensor) -> Tensor:
-        n, rows, width = x.shape
-        return self.mlp(self.ln_q(x).view(n, rows // arch.MERGE**2, width * arch.MERGE**2))
-
-
 class TrainableTower(nn.Module):
     """Patches float [n, 160, 588] -> image tokens float [n, 40, out]."""
 
     def __init__(self, shape: TrainedVisionShape) -> None:
+        from transformers.models.qwen2_vl.modeling_qwen2_vl import PatchMerger
+
         super().__init__()
         self.patch_embed = nn.Linear(3 * arch.PATCH**2, shape.width, bias=False)
         self.blocks = nn.ModuleList(_Block(shape) for _ in range(shape.depth))
-        self.merger = _TowerMerger(shape)
+        self.merger = PatchMerger(shape.out, shape.width, arch.MERGE)
         cos, sin = vision_rotary(shape.width // shape.heads)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
@@ -116,4 +97,4 @@ class TrainableTower(nn.Module):
         x = self.patch_embed(patches)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        return self.merger(x)
+        return self.merger(x).unflatten(0, (x.shape[0], -1))

@@ -17,9 +17,8 @@ import torch
 
 from specdec.models import load_model
 from specnav.recipes.architecture import DRAFT_TEXT, TARGET_TEXT, import_weights
-from specnav.recipes.data_stage import make_frames
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.frames import SHARD_FRAMES, FrameData, Pairs, camera_jpeg
+from specnav.recipes.frames import SHARD_FRAMES, FrameData, Pairs, camera_jpeg, make_frames
 from specnav.recipes.loop import LoopSettings, fit
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.speaker import ModelSpeaker

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.architecture import DRAFT_TEXT, TARGET_TEXT
-from specnav.recipes.data_stage import make_frames
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.frames import SHARD_FRAMES, FrameData
+from specnav.recipes.frames import SHARD_FRAMES, FrameData, make_frames
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.settings import TrainingSettings
-from specnav.recipes.text.stages import stages
+from specnav.recipes.stages import stages
 from specnav.recipes.text_stage import FrameTextSpec, FrameTextTask, cache_features, save_trained
 from specnav.recipes.vision_stage import VisionTask, tower_weights
 

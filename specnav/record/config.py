@@ -15,7 +15,7 @@ from specnav.paths import DEFAULT_TARGET
 
 @dataclass(frozen=True)
 class RecordConfig:
-    """The file to write and its content. max_decisions: limit for a simulated episode."""
+    """The file to write and its content."""
 
     out: Path = setting(REQUIRED, "The file to write.", metavar="FILE.mcap")
     topics: tuple[str, ...] = setting(
@@ -40,8 +40,6 @@ class RecordConfig:
     target_model: str = same_as(
         EdgeSettings, "target_model", default=str(DEFAULT_TARGET), shown="the shipped one"
     )
-    max_decisions: int = 30
-    exploration: str = "frontier_search"
 
     def __post_init__(self) -> None:
         check_settings(self, UsageError)

@@ -37,7 +37,7 @@ from specdec.options import GenerationOptions
 from specnav.bags.types import Types
 from specnav.bags.writing import McapFile
 from specnav.recipes.frames import camera_jpeg
-from specnav.recipes.rollouts import EpisodeRollout, OracleSpeaker, simulated_body
+from specnav.recipes.rollouts import oracle_answer, simulated_body
 from specnav.record.config import RecordConfig
 from specnav.record.types import own_types
 from specnav.results.files import write_bytes_atomic
@@ -60,7 +60,7 @@ TOPICS = {
     COMMAND: f"{OURS}MotionCommand",
 }
 JPEG_QUALITY = 90
-MAX_NEW_TOKENS = 96
+MAX_NEW_TOKENS, MAX_DECISIONS = 96, 30
 TICK_S, ODOM_S, CAMERA_S = 0.02, 0.1, 1.0
 THINK_S, PAUSE_S = 0.1, 0.5  # assumed time of a decision; pause between episodes
 START_NS = 1_800_000_000_000_000_000
@@ -120,7 +120,7 @@ def record_simulated(
         tape = _Tape(file, types)
         for number, episode in enumerate(_episodes(config)):
             say(f"episode {number + 1} of {config.episodes}: {episode.instruction}")
-            _Recording(tape, world, episode, number + 1, model, spec, config).run()
+            _Recording(tape, world, episode, number + 1, model, spec).run()
             tape.now_s += PAUSE_S
     write_bytes_atomic(config.labels, _as_csv(tape.labels))
     return tape.frames, len(tape.labels)
@@ -148,19 +148,12 @@ class _Recording:
     """Records one episode."""
 
     def __init__(
-        self,
-        tape: _Tape,
-        world: World,
-        episode: Episode,
-        number: int,
-        model: LoadedModel,
-        spec: PromptSpec,
-        config: RecordConfig,
+        self, tape: _Tape, world: World, episode: Episode, number: int, model: LoadedModel, spec: PromptSpec
     ) -> None:
         self.tape, self.world, self.episode, self.number = tape, world, episode, number
-        self.model, self.spec, self.config = model, spec, config
+        self.model, self.spec = model, spec
         self.base = PlanarBase(episode.room, episode.start)
-        self.policy, self.body = ExplorationPolicy(config.exploration), simulated_body()
+        self.policy, self.body = ExplorationPolicy("frontier_search"), simulated_body()
         self.sequence = 0
         world.load(episode.room)
 
@@ -169,7 +162,7 @@ class _Recording:
         self._odometry()
         self.tape.write(INSTRUCTION, {"data": self.episode.instruction})
         contact = False
-        for _ in range(self.config.max_decisions):
+        for _ in range(MAX_DECISIONS):
             frame = self._frame()
             move = self._decide(frame, contact)
             if move is None or move.action.is_stop:
@@ -204,9 +197,7 @@ class _Recording:
         return move
 
     def _label(self, frame: _Frame) -> None:
-        run = EpisodeRollout(self.episode, self.base, self.policy, None)  # type: ignore[arg-type]
-        (answer,) = OracleSpeaker().answer([run], [], self.world)
-        action = find_action(answer)
+        action = find_action(oracle_answer(self.world, self.episode, self.base.pose))
         assert action is not None
         self.tape.labels.append((frame.stamp_ns, action.short))
 

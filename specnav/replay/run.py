@@ -171,15 +171,8 @@ def load_earlier(run: Path | None) -> list[DecisionRecord]:
     return found
 
 
-def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
-    """Replay a bag.
-
-    Args:
-        config: The settings.
-        view: Shows progress and results; None: on the terminal.
-
-    Returns:
-        The exit code; 130 after an interrupt.
+def run_replay(config: ReplayConfig) -> int:
+    """Replay a bag; returns the exit code, 130 after an interrupt.
 
     Raises:
         UsageError: No frame could be decided, or an error ended the run.
@@ -188,7 +181,7 @@ def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
     from specdec.errors import SpecdecError
     from specnav.replay.edge import check_methods
 
-    view = view or ReplayView()
+    view = ReplayView()
     check_methods(config)
     config.picture()
     earlier = load_earlier(config.compare)

@@ -14,7 +14,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -93,10 +93,8 @@ def die_with_parent() -> None:
 class Supervisor:
     """Owns the children of one run. Use it as a context manager, so that no child outlives the run."""
 
-
-    def __init__(self, log_folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log_folder: Path) -> None:
         self._logs = log_folder
-        self._clock = clock
         self._children: dict[str, Child] = {}
         log_folder.mkdir(parents=True, exist_ok=True)
 
@@ -175,7 +173,7 @@ class Supervisor:
             ChildFailed: The child ended, or was not ready in time.
         """
         pattern = child.spec.ready
-        deadline = self._clock() + timeout_s
+        deadline = time.monotonic() + timeout_s
         while pattern is not None:
             # Poll before reading: a child that prints its ready line and ends at once was still ready.
             ended = child.process.poll() is not None
@@ -184,7 +182,7 @@ class Supervisor:
                     return line
             if ended:
                 break
-            if self._clock() > deadline:
+            if time.monotonic() > deadline:
                 raise ChildFailed(
                     f"{child.name} was not ready after {timeout_s:.0f} s; its log is {child.log}"
                 )
@@ -230,8 +228,8 @@ class Supervisor:
             alive = [child for child in children if child.process.poll() is None]
             for child in alive:
                 _signal_group(child.process.pid, number)
-            deadline = self._clock() + patience_s
-            while any(child.process.poll() is None for child in alive) and self._clock() < deadline:
+            deadline = time.monotonic() + patience_s
+            while any(child.process.poll() is None for child in alive) and time.monotonic() < deadline:
                 time.sleep(POLL_S)
         for child in children:
             # A leader that ended cleanly may have left processes behind in its group.

@@ -138,7 +138,3 @@ class Graph:
     def note_segments(self) -> None:
         """Record the shared memory in use, to tell leftovers from other programs' files."""
         self._segments |= segments_of([p.popen.pid for p in self.processes if p.is_up])
-
-    def segments_of(self, process: Process) -> set[Path]:
-        """Return the shared memory that a running process has mapped."""
-        return segments_of([process.popen.pid])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import time
 from collections.abc import Mapping
@@ -262,7 +261,3 @@ class Stack(Graph):
     def commands(self, since: float, kind: int) -> list[ProbedMessage]:
         """Return the motion commands of a kind."""
         return [h for h in self.probe.heard(COMMAND, since) if h.message.kind == kind]
-
-    def freeze(self, process: Process) -> None:
-        """Send SIGSTOP: the process exists, but does nothing."""
-        process.kill(signal.SIGSTOP)

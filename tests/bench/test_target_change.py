@@ -14,8 +14,7 @@ from specdec.models import Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.published.table import PAIRS
-from specnav.recipes.drafts.data.sources import Sources
-from specnav.recipes.drafts.train import TrainDraftConfig
+from specnav.recipes.drafts.config import Sources, TrainDraftConfig
 from tests.helpers.servers import Pair
 
 

@@ -124,7 +124,7 @@ def test_the_deciding_process_killed_while_moving_means_zero_by_the_deadline(gra
 def test_a_signal_while_moving_means_a_burst_of_zeros_exit_0_and_nothing_left(graph, number):
     moving(graph)
     node = graph.node
-    segments = graph.segments_of(node)
+    segments = segments_of([node.popen.pid])
     began = time.monotonic()
     assert node.end(number) == 0
     heard = graph.probe.heard("cmd_vel", began)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,16 +15,17 @@ import torch
 from specdec.edge.decoder import connect
 from specdec.models import load_model
 from specdec.verdict_log import LoggedAnswer, VerdictLog
+from specnav.recipes.drafts.config import Sources, TrainDraftConfig
 from specnav.recipes.drafts.curve import AcceptancePoint, draw_curve, read_curve, write_curve
 from specnav.recipes.drafts.data.logged import logged_texts, split
 from specnav.recipes.drafts.data.ordinary import ordinary_request
 from specnav.recipes.drafts.data.prose import read_packages, request
-from specnav.recipes.drafts.data.sources import Sources, gather, question_prompts, read_texts
+from specnav.recipes.drafts.data.sources import gather, question_prompts, read_texts
 from specnav.recipes.drafts.figures import draft_figures, sampled_figures
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.remote import RemoteTarget
 from specnav.recipes.drafts.start import kept_dtype, start_folder
-from specnav.recipes.drafts.train import TrainDraftConfig, number_type, train_draft
+from specnav.recipes.drafts.train import number_type, train_draft
 from specnav.recipes.drafts.writing import write_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample
@@ -271,8 +273,8 @@ def test_a_target_is_asked_through_a_verifier(text_pair: Pair, servers: dict[str
 
 def test_frames_of_a_bag_are_asked_about_with_the_instruction_of_the_time(tmp_path: Path) -> None:
     model = load_model(ROOT / "default_models" / "nav-draft")
-    sources = Sources(bags=(ROOT / "tests" / "data" / "rooms.mcap",))
-    found = gather(sources, model, 8, 4, 64, 96, tmp_path, 0, lambda done, total: None)
+    config = little(ROOT, tmp_path, length=96, new_tokens=32, sources=Sources(bags=(ROOT / "tests/data/rooms.mcap",)))
+    found = gather(config, model, lambda done, total: None)
     assert found.prompts and found.held_out
     assert found.notes[0].startswith("rooms.mcap: ") and "0 skipped" in found.notes[0]
     assert found.notes[-1].startswith("rooms.mcap: 51 frames, ")
@@ -280,7 +282,7 @@ def test_frames_of_a_bag_are_asked_about_with_the_instruction_of_the_time(tmp_pa
     words = model.tokenizer.decode(found.prompts[0].ids)
     assert "find the" in words
     with pytest.raises(TrainingError, match="no bag"):
-        gather(Sources(bags=(tmp_path / "none",)), model, 8, 4, 64, 96, tmp_path, 0, lambda done, total: None)
+        gather(replace(config, sources=Sources(bags=(tmp_path / "none",))), model, lambda done, total: None)
 
 
 def test_texts_come_in_pieces_and_what_is_no_text_is_named(text_pair: Pair, tmp_path: Path) -> None:
@@ -326,7 +328,7 @@ def test_composed_requests_are_the_same_for_a_seed_and_never_unfilled() -> None:
 
 
 def test_requests_about_installed_packages_are_the_same_for_a_seed(tmp_path: Path) -> None:
-    code = ROOT / "specnav" / "recipes" / "text" / "corpus.py"
+    code = ROOT / "specnav" / "recipes" / "corpus.py"
     for package in ("one", "two", "tests"):
         (tmp_path / package / "tests").mkdir(parents=True)
         (tmp_path / package / "part.py").write_bytes(code.read_bytes())

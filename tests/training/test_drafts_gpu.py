@@ -13,8 +13,9 @@ from transformers import AutoTokenizer
 
 from specdec.models.prompt import chat_prompt, chat_prompts
 from specnav.recipes.drafts.bulk import BulkOptions, bulk_answers
+from specnav.recipes.drafts.config import Sources
 from specnav.recipes.drafts.data.self_asked import self_asked
-from specnav.recipes.drafts.data.sources import Sources, question_prompts
+from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.gpu_task import GpuDistilTask, chunked_distance, distil_task, trains_on_device
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.packing import pack_all
@@ -290,9 +291,9 @@ def test_a_whole_run_with_the_paths_of_a_gpu_goes_on_where_it_was(
 
 
 def test_what_the_paths_of_a_gpu_cannot_take_stays_with_the_others(task: GpuDistilTask) -> None:
-    assert trains_on_device(task.spec, task.draft)
+    assert trains_on_device(task.config, task.draft)
     for changed in ({"on_policy": 0.5}, {"tokens": 100}, {"target": ""}):
-        assert not trains_on_device(dataclasses.replace(task.spec, **changed), task.draft)
+        assert not trains_on_device(dataclasses.replace(task.config, **changed), task.draft)
 
 
 def test_requests_that_a_target_makes_up_are_different_and_whole() -> None:

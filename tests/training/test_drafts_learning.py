@@ -57,7 +57,7 @@ def test_a_draft_that_is_the_target_has_nothing_to_learn(task: DistilTask, model
 def test_the_loss_is_the_mixture_it_is_said_to_be(task: DistilTask, top: int) -> None:
     """Against distributions worked out text by text: whole ones, or the likeliest tokens and a lump of all others."""
     assert task.target is not None
-    task.teacher = Teacher(task.target, task.draft, task.spec.length, top)
+    task.teacher = Teacher(task.target, task.draft, task.config.length, top)
     with torch.no_grad():
         task.draft.module.model.norm.weight.mul_(4)  # surer of itself: both directions of the divergence differ
     spoken = iter([*task.texts, *task.texts])
@@ -174,7 +174,7 @@ def test_half_the_rows_are_what_the_draft_says_now(task: DistilTask) -> None:
     assert all(text.ids[: text.start] == said.ids[: said.start] for text, said in zip(again, task._said, strict=False))
 
 
-def test_answers_of_a_single_token_teach_nothing_and_that_is_told(task: DistilTask, tmp_path: Path) -> None:
-    save_samples(tmp_path / "short.jsonl", [ExitSample((5, 6, 7), 2)])
+def test_answers_of_a_single_token_teach_nothing_and_that_is_told(task: DistilTask) -> None:
+    save_samples(task.config.samples("texts"), [ExitSample((5, 6, 7), 2)])
     with pytest.raises(TrainingError, match="long enough to learn from"):
-        DistilTask(dataclasses.replace(task.spec, texts=tmp_path / "short.jsonl"), "cpu")
+        DistilTask(task.spec, "cpu")

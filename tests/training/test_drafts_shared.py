@@ -13,6 +13,7 @@ from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.models import load_model
 from specdec.models.shared import shared_of
 from specdec.verdict_log import LoggedAnswer, VerdictLog
+from specnav.recipes.drafts.config import Sources
 from specnav.recipes.drafts.data.assistant import (
     FORMS,
     SHARES,
@@ -21,7 +22,7 @@ from specnav.recipes.drafts.data.assistant import (
     report_request,
     request_of,
 )
-from specnav.recipes.drafts.data.sources import Sources, question_prompts
+from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.measure import measured, perfect, replayed
 from specnav.recipes.drafts.network import DraftNetwork

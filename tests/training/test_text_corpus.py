@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from specnav.recipes.errors import TrainingError
-from specnav.recipes.text.corpus import (
+from specnav.recipes.corpus import (
     clean,
+    invent_questions,
     is_held_back,
     library_files,
     read_corpus,
@@ -18,15 +18,16 @@ from specnav.recipes.text.corpus import (
     source_talks,
     topic_talks,
 )
+from specnav.recipes.errors import TrainingError
 from specnav.recipes.text.rows import (
     RowSource,
     draw_positions,
     encode_part,
+    encode_questions,
     load_stream,
     save_encoded,
     talk_text,
 )
-from specnav.recipes.text.speech import encode_questions, invent_questions
 from specnav.recipes.text.vocabulary import ASSISTANT, CONTEXT, END, USER, learn_tokenizer
 
 

@@ -8,20 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from specnav.recipes.drafts.figures import tokens_a_round
+from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.text.measure import mean_loss, pair_figures, read_questions, tokens_a_round
+from specnav.recipes.samples import ExitSample, read_questions
+from specnav.recipes.text.measure import mean_loss, pair_figures
 from specnav.recipes.text.models import LlamaShape, build_model
 from specnav.recipes.text.repeats import loops, tokens_to_avoid
-from specnav.recipes.text.rows import OwnTexts
-from specnav.recipes.text.speech import speak
-
-SHAPE = LlamaShape(layers=1, width=64, inner=64, heads=2, kv_heads=1)
-VOCABULARY, END = 40, 0
-
-
-def model(seed: int):
-    torch.manual_seed(seed)
-    return build_model(SHAPE, VOCABULARY, END).eval()
 
 
 @pytest.mark.parametrize(
@@ -61,14 +54,14 @@ def test_a_round_gains_the_accepted_tokens_and_one(agrees, gained):
     assert sum(gained) == len(agrees)
 
 
-def drafted_rounds(target, draft, prompt: list[int], limit: int, gamma: int) -> list[int]:
+def drafted_rounds(target: DraftNetwork, draft: DraftNetwork, prompt: list[int], limit: int, gamma: int) -> list[int]:
     """Speculative decoding as the papers write it, token by token and without a cache."""
 
     def likeliest(which, ids):
-        return int(which(input_ids=torch.tensor([ids])).logits[0, -1].argmax())
+        return int(which.logits(torch.tensor([ids]), torch.arange(len(ids))[None])[0, -1].argmax())
 
-    ids, rounds = list(prompt), []
-    while len(ids) - len(prompt) < limit and (ids[-1] != END or len(ids) == len(prompt)):
+    ids, rounds, ends = list(prompt), [], target.loaded.eos_token_ids
+    while len(ids) - len(prompt) < limit and (ids[-1] not in ends or len(ids) == len(prompt)):
         gained, room = 0, limit - (len(ids) - len(prompt))
         drafted: list[int] = []
         for _ in range(min(gamma, room - 1)):
@@ -77,58 +70,41 @@ def drafted_rounds(target, draft, prompt: list[int], limit: int, gamma: int) -> 
             wanted = likeliest(target, ids)
             ids.append(wanted)
             gained += 1
-            if token != wanted or wanted == END:
+            if token != wanted or wanted in ends:
                 break
         rounds.append(gained)
     return rounds
 
 
 @pytest.mark.slow
-def test_tau_without_a_link_is_what_drafting_token_by_token_gains():
-    target, draft = model(1), model(2)
-    draft.load_state_dict(
-        {name: value + 0.02 * torch.randn_like(value) for name, value in target.state_dict().items()}
-    )
+def test_tau_without_a_link_is_what_drafting_token_by_token_gains(model_root):
+    target, draft = (DraftNetwork(str(model_root / "text-target")) for _ in range(2))
+    torch.manual_seed(2)
+    weights = draft.module.state_dict()
+    draft.module.load_state_dict({name: value + 0.02 * torch.randn_like(value) for name, value in weights.items()})
     prompts = [[3, 4, 5], [6], [7, 8, 9, 10, 11], [12, 13]]
     with torch.inference_mode():
         rounds = [drafted_rounds(target, draft, prompt, 24, 4) for prompt in prompts]
-    found = pair_figures(draft, speak(target, prompts, 24), 4)
+    asked = [ExitSample(tuple(prompt), len(prompt)) for prompt in prompts]
+    found = pair_figures(draft, target.answer(asked, 24), 4)
     gained = [each for answer in rounds for each in answer]
     assert 1.0 < found.tau < 5.0
     assert found.tau == pytest.approx(sum(gained) / len(gained))
+    assert found.mean_tokens == pytest.approx(sum(gained) / len(prompts))
 
 
-def test_answers_do_not_depend_on_their_neighbours_in_the_batch():
-    speaker = model(4)
-    prompts = [[3] * 9, [5, 6], [7, 8, 9, 10]]
-    together = speak(speaker, prompts, 12)
-    for row, prompt in enumerate(prompts):
-        alone = speak(speaker, [prompt], 12)
-        assert together.answer(row).tolist() == alone.answer(0).tolist()
-        assert together.ids[row, : len(prompt)].tolist() == prompt
-
-
-def test_sampled_texts_are_marked_and_depend_on_the_seed():
-    speaker, prompts = model(5), [[3, 4]] * 4
-    texts, again, other = (speak(speaker, prompts, 8, 0.5, seed) for seed in (1, 1, 2))
-    assert texts.greedy.tolist() == [True, True, False, False]
-    assert torch.equal(texts.ids, again.ids)
-    assert not torch.equal(texts.ids, other.ids)
+def test_sampled_texts_depend_on_the_seed(model_root):
+    speaker, prompts = DraftNetwork(str(model_root / "text-target")), [ExitSample((3, 4), 2)] * 4
+    texts, again, other = (speaker.answer(prompts, 8, 0.8, seed) for seed in (1, 1, 2))
+    assert texts == again != other
 
 
 def test_loss_is_the_mean_cross_entropy_of_all_but_the_first_tokens():
-    speaker = model(6)
-    rows = torch.randint(VOCABULARY, (5, 9), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(6)
+    speaker = build_model(LlamaShape(layers=1, width=64, inner=64, heads=2, kv_heads=1), 40, 0).eval()
+    rows = torch.randint(40, (5, 9), generator=torch.Generator().manual_seed(0))
     expected = speaker(input_ids=rows, labels=rows).loss.item()
     assert mean_loss(speaker, rows) == pytest.approx(expected, rel=1e-5)
-
-
-def test_own_texts_survive_their_file(tmp_path):
-    texts = speak(model(7), [[3, 4], [5]], 6)
-    texts.save(tmp_path / "own.npz")
-    found = OwnTexts.load(tmp_path / "own.npz")
-    for name in ("ids", "prompts", "lengths", "greedy"):
-        assert torch.equal(getattr(found, name), getattr(texts, name))
 
 
 def test_questions_are_first_turns_and_a_bad_line_is_named(tmp_path):

@@ -16,7 +16,7 @@ pytest.importorskip("navsim.world")
 from navsim.kinds import COLOURS, KINDS
 from spec_vlm_nav.language.prompting import PromptSpec
 from specdec.models import loading
-from specnav.recipes import data_stage, frames, unseen
+from specnav.recipes import frames, unseen
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.frames import random_room
 from specnav.recipes.speaker import ModelSpeaker
@@ -68,7 +68,7 @@ def test_no_frame_and_no_question_that_the_draft_learns_from_has_it(
     (config.work / "frames").mkdir(parents=True)
 
     def here(data: frames.FrameData, seed: int, workers: int, progress: object, pairs: frames.Pairs) -> None:
-        data_stage.renderer(data, seed, pairs)(0)
+        frames.renderer(data, seed, pairs)(0)
         raise InterruptedError  # enough: what comes next needs a target
 
     monkeypatch.setattr(unseen, "make_frames", here)

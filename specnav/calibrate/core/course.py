@@ -43,8 +43,8 @@ class CalibrationRun:
     Steps wait for `allow`. `style`: how to send a stop now, "" if the back-end has no styles.
     """
 
-    def __init__(self, config: CalibrateConfig, guard: SafetyGuard | None = None) -> None:
-        self.guard = guard or SafetyGuard(config.room_m)
+    def __init__(self, config: CalibrateConfig) -> None:
+        self.guard = SafetyGuard(config.room_m)
         self.fault = ""
         self.findings: CalibrationFindings | None = None
         self.phase = CalibrationPhase.WAITING

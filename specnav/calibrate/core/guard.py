@@ -44,12 +44,12 @@ STALL_SHARE = 0.5 * LEAST_SCALE  # ... or less than this share of it, is a fault
 class SafetyGuard:
     """Watches the robot's odometry and position. Times are receive times on a steady clock, s."""
 
-    def __init__(self, room_m: float, odom_timeout_s: float = 0.5) -> None:
+    def __init__(self, room_m: float) -> None:
         self.room_m = room_m
         self.noise = Noise(0.0, 0.0, 0.0)
         self.delay_s = 0.0  # of the base, as far as known
         self._latest_s = LONGEST_DELAY_S  # no motion this long after a command is a fault
-        self._config = WatchdogConfig(odom_timeout_s=odom_timeout_s)
+        self._config = WatchdogConfig(odom_timeout_s=0.5)
         self._watch, self._monitor = OdometryWatch(), ResponseMonitor(_WATCHED)
         self._origin: Pose | None = None
         self._step: CalibrationStep | None = None

@@ -72,9 +72,9 @@ def acceleration_of(turns: bool) -> float:
     return ANGULAR_ACCELERATION if turns else LINEAR_ACCELERATION
 
 
-def resting(seconds: float = RESTING_S) -> CalibrationStep:
+def resting() -> CalibrationStep:
     """Stand still while odometry is received."""
-    return CalibrationStep(f"stands for {seconds:g} s", (Stretch(ZERO, seconds),))
+    return CalibrationStep(f"stands for {RESTING_S:g} s", (Stretch(ZERO, RESTING_S),))
 
 
 def turn(angle: float, rate: float, why: str = "", style: str = "") -> CalibrationStep:

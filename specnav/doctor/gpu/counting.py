@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,16 +54,14 @@ class Reads(TorchFunctionMode):
     never be on a GPU.
     """
 
-    def __init__(self, on: Callable[[Tensor], bool] = lambda tensor: True) -> None:
-        """on: which tensors count."""
+    def __init__(self) -> None:
         super().__init__()
         self.count = 0
-        self._on = on
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if args and isinstance(args[0], Tensor) and self._on(args[0]):
+        if args and isinstance(args[0], Tensor):
             self.count += func in _READS or (
                 func in (Tensor.__getitem__, Tensor.__setitem__) and _is_boolean(args[1])
             )

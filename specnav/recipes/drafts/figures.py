@@ -14,7 +14,6 @@ from torch import Tensor
 
 from specnav.recipes.drafts.network import DraftNetwork, Progress
 from specnav.recipes.samples import ExitSample
-from specnav.recipes.text.measure import tokens_a_round
 
 TOGETHER = 16
 
@@ -86,6 +85,19 @@ def sampled_figures(draft: DraftNetwork, target: DraftNetwork, texts: Sequence[E
         tokens += int(learn.sum())
     entropy, overlap, again = (sums / max(tokens, 1)).tolist()
     return SampledFigures(tokens, entropy, overlap, again)
+
+
+def tokens_a_round(agrees: Sequence[bool], gamma: int) -> list[int]:
+    """Tokens gained in each round of a greedy answer. agrees: for each token, whether it is the draft's likeliest."""
+    gained, at = [], 0
+    while at < len(agrees):
+        stop = min(at + gamma, len(agrees) - 1)
+        step = at
+        while step < stop and agrees[step]:
+            step += 1
+        gained.append(step + 1 - at)
+        at = step + 1
+    return gained
 
 
 def _grouped(texts: Sequence[ExitSample]) -> Iterator[list[ExitSample]]:

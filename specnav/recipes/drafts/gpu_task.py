@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec.errors import first_line
+from specnav.recipes.drafts.config import TrainDraftConfig
 from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.packing import pack_all, within_texts
@@ -103,9 +104,9 @@ def chunked_distance(
     return found
 
 
-def trains_on_device(spec: DistilSpec, draft: DraftNetwork) -> bool:
+def trains_on_device(config: TrainDraftConfig, draft: DraftNetwork) -> bool:
     """Whether `GpuDistilTask` can replace `DistilTask`: a local target, and no texts of the draft's own."""
-    return bool(spec.target) and not spec.on_policy and not spec.tokens and draft.packs(spec.length)
+    return bool(config.target) and not config.on_policy and not config.tokens and draft.packs(config.length)
 
 
 def distil_task(spec: DistilSpec, device: str) -> GpuDistilTask | DistilTask:
@@ -123,14 +124,16 @@ class GpuDistilTask:
 
     def __init__(self, spec: DistilSpec, device: str) -> None:
         self.spec = spec
-        self.draft = DraftNetwork(spec.draft, device, trained=True)
-        self.target = DraftNetwork(spec.target, device, dtype="bfloat16" if device == "cuda" else "auto")
+        self.config = config = spec.config
+        self.draft = DraftNetwork(spec.start, device, trained=True)
+        self.target = DraftNetwork(config.target, device, dtype="bfloat16" if device == "cuda" else "auto")
         self.model = self.draft.module
-        self.held_out = load_samples(spec.held_out)
-        texts = fitting(load_samples(spec.texts) + load_samples(spec.given), spec.length)
+        self.held_out = load_samples(config.samples("held-out"))
+        samples = load_samples(config.samples("texts")) + load_samples(config.samples("given"))
+        texts = fitting(samples, config.length)
         if not texts:
             raise TrainingError("no text is long enough to learn from: give prompts with longer answers")
-        packed = pack_all(texts, spec.length)
+        packed = pack_all(texts, config.length)
         self.ids, self.positions, self.text, self.learn = (
             part.to(device) for part in (packed.ids, packed.positions, packed.text, packed.learn)
         )
@@ -141,7 +144,7 @@ class GpuDistilTask:
             self.target.module.get_decoder().layers[self.frozen - 1].register_forward_hook(self._note)
         rows = self._rows_that_fit(device)
         width, dtype = self.target.module.config.hidden_size, next(self.target.module.parameters()).dtype
-        shape = (rows, spec.length, width)
+        shape = (rows, config.length, width)
         self._taught = torch.empty(shape, dtype=dtype, device=device)
         self._begun = torch.empty(shape if self.frozen else (0,), dtype=dtype, device=device)
         self._known = torch.zeros(len(self.ids), dtype=torch.bool)
@@ -175,7 +178,7 @@ class GpuDistilTask:
         rows = self._order[1][at * size : (at + 1) * size]
         kept = rows < len(self._taught)
         if len(unknown := rows[kept & ~self._known[rows]]):
-            together = max(1, TEACHER_TOKENS // self.spec.length)
+            together = max(1, TEACHER_TOKENS // self.config.length)
             for part in unknown.split(together):
                 taught, begun = self._read(part)
                 self._taught[part] = taught
@@ -203,7 +206,7 @@ class GpuDistilTask:
         heads = (one.module.lm_head.weight[: self.draft.vocabulary] for one in (self.draft, self.target))
         own_head, target_head = heads
         total, agrees, apart = chunked_distance(
-            out[learn], own_head, taught[learn], target_head.detach(), self.spec.hard, self.spec.reverse
+            out[learn], own_head, taught[learn], target_head.detach(), self.config.hard, self.config.reverse
         )
         return total, {
             "loss": total.detach(),
@@ -214,7 +217,7 @@ class GpuDistilTask:
 
     def at_checkpoint(self) -> dict[str, float]:
         """τ and agreement on the held-out texts with the current weights."""
-        figures = draft_figures(self.draft, self.held_out, self.spec.gamma)
+        figures = draft_figures(self.draft, self.held_out, self.config.gamma)
         return {"tau": figures.tau, "agreement": figures.agreement}
 
     def _frozen_layers(self) -> int:
@@ -233,7 +236,7 @@ class GpuDistilTask:
         if device != "cuda":
             return len(self.ids)
         config = self.target.module.config
-        each = 2 * self.spec.length * config.hidden_size * (2 if self.frozen else 1)
+        each = 2 * self.config.length * config.hidden_size * (2 if self.frozen else 1)
         return min(len(self.ids), int(KEPT_SHARE * torch.cuda.mem_get_info()[0]) // each)
 
     @torch.no_grad()

@@ -20,12 +20,11 @@ from specdec.models import Prompt
 from specdec.models.drafts import load_draft
 from specdec.options import GenerationOptions
 from specnav.errors import user_errors
+from specnav.recipes.corpus import library_folder, read_corpus
 from specnav.recipes.drafts.data.sources import question_prompts
-from specnav.recipes.drafts.figures import DraftFigures, draft_figures
+from specnav.recipes.drafts.figures import DraftFigures, draft_figures, tokens_a_round
 from specnav.recipes.drafts.network import DraftNetwork
-from specnav.recipes.samples import ExitSample, load_samples, save_samples
-from specnav.recipes.text.corpus import library_folder, read_corpus
-from specnav.recipes.text.measure import read_questions, tokens_a_round
+from specnav.recipes.samples import ExitSample, load_samples, read_questions, save_samples
 
 HELD_BACK = "held-back"
 """Used instead of a file: questions about the library's held-back files, on which nothing was trained."""

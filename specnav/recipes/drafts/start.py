@@ -19,10 +19,10 @@ from specdec.models import LoadedModel
 from specdec.models.loading import read_config
 from specdec.models.shared import share as note_shared
 from specdec.models.shared import shared_of
+from specnav.recipes.drafts.config import LAYERS
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.folders import appearing_at_once
 
-LAYERS = "layers:"
 SHARED_DTYPE = torch.bfloat16
 """Number type of a sharing draft's layers; a target converted from GGUF is in float32, which would double the size."""
 _LAYERS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")

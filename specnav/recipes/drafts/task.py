@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specnav.recipes.drafts.config import TrainDraftConfig
 from specnav.recipes.drafts.figures import draft_figures
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.packing import of_size, pack, within_texts
@@ -37,31 +38,13 @@ LEAST = 1e-6
 
 @dataclass(frozen=True)
 class DistilSpec:
-    """All inputs that a worker process needs to build its task.
+    """All inputs that a worker process needs to build its task, beside the samples in the run folder.
 
-    target: folder or id; "": no target, and only the texts give its tokens. draft: the folder to start from.
-    texts: file of the target's answers. given: file of given texts. prompts: file of prompts for the draft's own texts.
-    held_out: file of the target's greedy texts, only for measuring. length: of a row. new_tokens: of the draft's
-    answers. on_policy, given_share: shares of rows with the draft's own texts and with given texts. reverse: share of
-    KL(draft | target) in the distance; the rest is KL(target | draft). hard: share of the likeliest token in the loss.
-    gamma: draft length for measuring. tokens: how many tokens of the vocabulary the loss covers in each batch,
-    including the likeliest ones; 0: all. lessons: files of the target's distributions on the texts, if known.
+    start: the draft's folder to start from. lessons: files of the target's distributions on the texts, if known.
     """
 
-    target: str
-    draft: str
-    texts: Path
-    given: Path
-    prompts: Path
-    held_out: Path
-    length: int
-    new_tokens: int
-    on_policy: float
-    given_share: float
-    reverse: float
-    hard: float
-    gamma: int
-    tokens: int = 0
+    config: TrainDraftConfig
+    start: str
     lessons: tuple[Path, ...] = ()
 
 
@@ -70,17 +53,18 @@ class DistilTask:
 
     def __init__(self, spec: DistilSpec, device: str) -> None:
         self.spec = spec
-        self.draft = DraftNetwork(spec.draft, device, trained=True)
-        self.target = DraftNetwork(spec.target, device) if spec.target else None
+        self.config = config = spec.config
+        self.draft = DraftNetwork(spec.start, device, trained=True)
+        self.target = DraftNetwork(config.target, device) if config.target else None
         self.model = self.draft.module
-        self.teacher = Teacher(self.target, self.draft, spec.length)
+        self.teacher = Teacher(self.target, self.draft, config.length)
         for file in spec.lessons:
             self.teacher.learn_from(file)
         self.texts, self.given = (
-            fitting(_own_part(load_samples(file)), spec.length) for file in (spec.texts, spec.given)
+            fitting(_own_part(load_samples(config.samples(name))), config.length) for name in ("texts", "given")
         )
-        self.prompts = load_samples(spec.prompts) if self.target is not None else []
-        self.held_out = load_samples(spec.held_out)
+        self.prompts = load_samples(config.samples("prompts")) if self.target is not None else []
+        self.held_out = load_samples(config.samples("held-out"))
         self._said: list[ExitSample] = []
         self._batches = 0
         if not self.texts and not self.given:
@@ -97,17 +81,17 @@ class DistilTask:
         unused. likely int64, chances float32, both [places, top]: the target's likeliest tokens, as indices into
         `among` if that is used, and their log-probabilities. weights: [places].
         """
-        if self.prompts and self.spec.on_policy and self._batches % RENEWED_EVERY == 0:
+        if self.prompts and self.config.on_policy and self._batches % RENEWED_EVERY == 0:
             self._said = self._speak(generator)
         self._batches += 1
         none = torch.zeros(0)
-        if not self.draft.packs(self.spec.length):
+        if not self.draft.packs(self.config.length):
             samples = [self._one(generator) for _ in range(size)]
-            rows = self.draft.rows(samples, self.spec.length)
+            rows = self.draft.rows(samples, self.config.length)
             ids, positions, sees, where = rows.ids[:, :-1], rows.positions[..., :-1], none, learnt_places(rows)
             features = none if rows.features is None else rows.features
         else:
-            samples, packed = pack(lambda: self._one(generator), size, self.spec.length)
+            samples, packed = pack(lambda: self._one(generator), size, self.config.length)
             ids, positions, sees, features = packed.ids.long(), packed.positions.long(), within_texts(packed.text), none
             where = packed.learn.flatten().nonzero()[:, 0]
         if not len(where):
@@ -115,11 +99,11 @@ class DistilTask:
         lessons = self.teacher.lessons(samples)
         likely = torch.cat([lesson.likely for lesson in lessons]).long()
         chances = torch.cat([lesson.chances for lesson in lessons]).float()
-        places = math.ceil(LEARNT_SHARE * size * self.spec.length)
+        places = math.ceil(LEARNT_SHARE * size * self.config.length)
         where, likely, chances, weights = of_size(where, (likely, chances), places, generator)
         among = none
-        if 0 < self.spec.tokens < self.draft.vocabulary:
-            among, likely, chances = some_tokens(likely, chances, self.spec.tokens, self.draft.vocabulary, generator)
+        if 0 < self.config.tokens < self.draft.vocabulary:
+            among, likely, chances = some_tokens(likely, chances, self.config.tokens, self.draft.vocabulary, generator)
         return ids, positions, sees, where, likely, chances, weights, features, among
 
     def loss(
@@ -145,9 +129,9 @@ class DistilTask:
         others = others_p.log() - others_q.log()
         forward = (p * (chances - log_q)).sum(-1) + others_p * others
         reverse = (q * (log_q - chances)).sum(-1) - others_q * others
-        apart = (1 - self.spec.reverse) * forward + self.spec.reverse * reverse
+        apart = (1 - self.config.reverse) * forward + self.config.reverse * reverse
         weight = weights / weights.sum().clamp(min=1)
-        total = (((1 - self.spec.hard) * apart - self.spec.hard * log_q[:, 0]) * weight).sum()
+        total = (((1 - self.config.hard) * apart - self.config.hard * log_q[:, 0]) * weight).sum()
         agrees = ((logits.argmax(-1) == likely[:, 0]) * weight).sum()
         return total, {
             "loss": total.detach(),
@@ -158,7 +142,7 @@ class DistilTask:
 
     def at_checkpoint(self) -> dict[str, float]:
         """τ and agreement on the held-out texts with the current weights."""
-        figures = draft_figures(self.draft, self.held_out, self.spec.gamma)
+        figures = draft_figures(self.draft, self.held_out, self.config.gamma)
         return {"tau": figures.tau, "agreement": figures.agreement}
 
     def _speak(self, generator: torch.Generator) -> list[ExitSample]:
@@ -166,13 +150,13 @@ class DistilTask:
         prompts = _drawn(self.prompts, POOL, generator)
         greedy = self._batches // RENEWED_EVERY % GREEDY_ROUNDS == GREEDY_ROUNDS - 1
         seed = int(torch.randint(2**31, (1,), generator=generator))
-        said = self.draft.answer(prompts, self.spec.new_tokens, 0.0 if greedy else 1.0, seed)
-        return fitting(said, self.spec.length)
+        said = self.draft.answer(prompts, self.config.new_tokens, 0.0 if greedy else 1.0, seed)
+        return fitting(said, self.config.length)
 
     def _one(self, generator: torch.Generator) -> ExitSample:
         """One text to learn from: the draft's own, a given one, or the target's."""
         lot = float(torch.rand((), generator=generator))
-        said, given = self.spec.on_policy, self.spec.given_share if self.given else 0.0
+        said, given = self.config.on_policy, self.config.given_share if self.given else 0.0
         if self._said and lot < said:
             return _drawn(self._said, 1, generator)[0]
         if self.given and (not self.texts or lot >= 1 - min(given, 1 - said)):

@@ -10,7 +10,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -33,13 +33,12 @@ from specnav.recipes.exits.encoding import encode_conversations
 from specnav.recipes.exits.measure import ExitFigures, exit_figures
 from specnav.recipes.exits.reading import read_conversations
 from specnav.recipes.exits.task import HARD_SHARE, ExitTask, ExitTaskSpec
-from specnav.recipes.folders import appearing_at_once, check_place, keep_settings, roomy
+from specnav.recipes.folders import appearing_at_once, begin_run, check_place, roomy
 from specnav.recipes.invented import own_answers, questions_about_python, questions_about_rooms
 from specnav.recipes.loop import LoopSettings, read_checkpoint, read_log
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.settings import TrainingSettings
-from specnav.recipes.text.stages import Stages, stages
-from specnav.recipes.threads import threads
+from specnav.recipes.stages import Stages, stages
 
 DEFAULT_DATA = "default"
 NAME = "exits"
@@ -91,13 +90,9 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
         raise TrainingError(f"data file {config.data} does not exist: give a file, or {DEFAULT_DATA}")
     model = load_model(config.target)
     layers = choose_layers(config.layers, model.runner.layer_count)
-    # These may change when a run is continued: the learning rate (after a NaN loss), the time, the workers.
-    free = ("out", "run", "lr", "minutes", "workers")
-    kept = {name: value for name, value in asdict(config).items() if name not in free}
-    with roomy(config.run):
-        config.run.mkdir(parents=True, exist_ok=True)
-        keep_settings(config.run, kept | {"backbone": repr(fingerprint(model))})
-    with stages() as shown, threads(config.workers):
+    free = ("out", "run", "lr", "minutes", "workers")  # another learning rate after a NaN loss
+    begin_run(config, free, backbone=repr(fingerprint(model)))
+    with stages(config.workers) as shown:
         return _ExitsTraining(config, model, layers, shown).whole()
 
 

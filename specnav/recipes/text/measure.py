@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of the model cards: loss on held-back files, tokens gained per round, and share of looping answers.
-
-*τ* is the number of tokens gained per verification: the accepted draft tokens and the target's own. It is measured
-without a link or a cache, because a greedy draft is accepted as long as it agrees with the target's text, so one pass
-over that text is enough.
-"""
+"""The figures of the model cards: loss on held-back files, tokens gained per round, and share of looping answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specnav.bench.data.questions import load_questions
-from specnav.recipes.errors import TrainingError
+from specnav.recipes.drafts.figures import draft_figures
+from specnav.recipes.drafts.network import DraftNetwork
+from specnav.recipes.samples import ExitSample
 from specnav.recipes.text.repeats import loops
-from specnav.recipes.text.rows import OwnTexts
-from specnav.results.errors import EvaluationError
 
 BATCH = 32
 
@@ -47,52 +41,14 @@ def mean_loss(model, rows: Tensor) -> float:
     return total / (rows.shape[0] * (rows.shape[1] - 1))
 
 
-def tokens_a_round(agrees: Sequence[bool], gamma: int) -> list[int]:
-    """Tokens gained in each round of a greedy answer. agrees: for each token, whether it is the draft's likeliest."""
-    gained, at = [], 0
-    while at < len(agrees):
-        stop = min(at + gamma, len(agrees) - 1)
-        step = at
-        while step < stop and agrees[step]:
-            step += 1
-        gained.append(step + 1 - at)
-        at = step + 1
-    return gained
-
-
-@torch.inference_mode()
-def agreements(draft, texts: OwnTexts) -> list[list[bool]]:
-    """For every answer and token, whether it is the draft's likeliest, given the text before."""
-    found = []
-    for at in range(0, len(texts.ids), BATCH):
-        ids = texts.ids[at : at + BATCH].to(draft.device)
-        likeliest = draft(input_ids=ids[:, :-1], use_cache=False).logits.argmax(-1)
-        same = (likeliest == ids[:, 1:]).cpu()
-        for row, line in enumerate(same, start=at):
-            found.append(line[texts.prompts[row] - 1 : texts.lengths[row] - 1].tolist())
-    return found
-
-
-def pair_figures(draft, texts: OwnTexts, gamma: int) -> PairFigures:
+def pair_figures(draft: DraftNetwork, texts: Sequence[ExitSample], gamma: int) -> PairFigures:
     """Measure a draft on the target's greedy `texts`."""
-    agreed = agreements(draft, texts)
-    rounds = [gained for answer in agreed for gained in tokens_a_round(answer, gamma)]
-    tokens = [len(answer) for answer in agreed]
-    answers = [texts.answer(row) for row in range(len(texts.ids))]
-    end = int(draft.config.eos_token_id)
+    found, ends = draft_figures(draft, texts, gamma), draft.loaded.eos_token_ids
     return PairFigures(
-        questions=len(answers),
-        tau=sum(rounds) / len(rounds),
-        agreement=sum(map(sum, agreed)) / sum(tokens),
-        looping=sum(loops(answer.numpy()) for answer in answers) / len(answers),
-        ended=sum(int(answer[-1]) == end for answer in answers) / len(answers),
-        mean_tokens=sum(tokens) / len(tokens),
+        questions=len(texts),
+        tau=found.tau,
+        agreement=found.agreement,
+        looping=sum(loops(np.array(text.ids[text.start :])) for text in texts) / len(texts),
+        ended=sum(text.ids[-1] in ends for text in texts) / len(texts),
+        mean_tokens=found.tokens / len(texts),
     )
-
-
-def read_questions(file: Path) -> list[str]:
-    """First turns of a question file (see `specnav.bench.data.questions`). Raises TrainingError."""
-    try:
-        return [question.turns[0] for question in load_questions([file])]
-    except EvaluationError as error:
-        raise TrainingError(str(error)) from error

@@ -7,12 +7,9 @@ The models are transformers' Llama, in training and on disk. A folder written he
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from torch import Tensor
 
 from specnav.recipes.folders import appearing_at_once
 from specnav.recipes.loop import read_checkpoint
@@ -73,18 +70,10 @@ def trained_model(shape: LlamaShape, vocabulary: int, end: int, checkpoint: Path
     return model.eval().requires_grad_(False)
 
 
-def as_saved(model: LlamaForCausalLM) -> LlamaForCausalLM:
-    """Round the model's float32 weights as on disk, so that the shipped weights are measured."""
-    weights: dict[str, Tensor] = {name: value.half().float() for name, value in model.state_dict().items()}
-    model.load_state_dict(weights)
-    return model
-
-
-def save_folder(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, card: str) -> None:
-    """Write a complete model folder in float16, atomically; the given model is not changed."""
+def save_folder(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Write a model folder in float16, atomically; converts the given model."""
     with appearing_at_once(folder) as building:
-        copy.deepcopy(model).half().save_pretrained(building)
+        model.half().save_pretrained(building)
         for weights in building.glob("*.safetensors"):
             weights.chmod(0o644)  # safetensors writes files that only their owner can read
         tokenizer.save_pretrained(building)
-        (building / "README.md").write_text(card, encoding="utf-8")

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specnav.recipes.loop import read_checkpoint
+from specnav.recipes.samples import load_samples
 from specnav.recipes.text.models import LlamaShape, build_model, trained_model
-from specnav.recipes.text.repeats import tokens_to_avoid
-from specnav.recipes.text.rows import OwnTexts, RowSource, draw_positions
+from specnav.recipes.text.rows import RowSource, draw_positions, own_rows
 
 AVOIDANCE = 0.5
 HARD_SHARE = 0.5
@@ -53,10 +53,9 @@ class TextTask:
         self.model = build_model(spec.shape, spec.vocabulary, spec.end)
         if spec.start_from is not None:
             self.model.load_state_dict(read_checkpoint(spec.start_from)["model"])
-        self.own = OwnTexts.load(spec.own) if spec.own is not None else None
-        self.weights = (
-            own_weights(self.own, taught=spec.teacher is not None) if self.own is not None else None
-        )
+        self.own: tuple[Tensor, Tensor, Tensor] | None = None
+        if spec.own is not None:
+            self.own = own_rows(load_samples(spec.own), spec.length, spec.end, taught=spec.teacher is not None)
         self.teacher = None
         if spec.teacher is not None:
             self.teacher = trained_model(spec.teacher[0], spec.vocabulary, spec.end, spec.teacher[1]).to(
@@ -65,14 +64,13 @@ class TextTask:
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
         """ids, positions int64 [size, length]; learn, avoid float32 [size, length]."""
-        own_rows = round(size * self.spec.own_share) if self.own is not None else 0
-        ids = self.source.draw(generator, size - own_rows)
+        count = round(size * self.spec.own_share) if self.own is not None else 0
+        ids = self.source.draw(generator, size - count)
         learn, avoid = torch.ones(ids.shape), torch.zeros(ids.shape)
-        if self.own is not None and self.weights is not None:
-            picked = torch.randint(len(self.own.ids), (own_rows,), generator=generator)
-            ids = torch.cat([ids, self.own.ids[picked]])
-            learn = torch.cat([learn, self.weights[0][picked]])
-            avoid = torch.cat([avoid, self.weights[1][picked]])
+        if self.own is not None:
+            picked = torch.randint(len(self.own[0]), (count,), generator=generator)
+            drawn = (part[picked] for part in self.own)
+            ids, learn, avoid = (torch.cat(pair) for pair in zip((ids, learn, avoid), drawn, strict=True))
         return ids, draw_positions(generator, size, self.spec.length), learn, avoid
 
     def loss(
@@ -110,16 +108,3 @@ class TextTask:
             input_ids=ids, position_ids=positions[:, :-1], attention_mask=mask, use_cache=False
         ).last_hidden_state
         return model.lm_head(hidden).float()
-
-
-def own_weights(own: OwnTexts, taught: bool) -> tuple[Tensor, Tensor]:
-    """Weights `learn` and `avoid` of own texts, each float32 [n, length]. taught: whether there is a teacher."""
-    places = torch.arange(own.ids.shape[1])[None]
-    written = (places < own.lengths[:, None]).float()
-    if taught:
-        return written, torch.zeros_like(written)
-    avoid = torch.zeros_like(written)
-    for row in range(len(own.ids)):
-        start, stop = int(own.prompts[row]), int(own.lengths[row])
-        avoid[row, start:stop] = torch.from_numpy(tokens_to_avoid(own.answer(row).numpy())).float()
-    return torch.zeros_like(written), avoid

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import platform
 import random
-from dataclasses import asdict, dataclass, field, replace
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,33 +19,26 @@ import torch
 from specdec.options import DecodingOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.cards import machine_name, model_card
+from specnav.recipes.corpus import Corpus, invent_questions, library_folder, read_corpus
+from specnav.recipes.drafts.network import DraftNetwork, Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import appearing_at_once, keep_settings, roomy
+from specnav.recipes.folders import appearing_at_once, begin_run
 from specnav.recipes.loop import LoopSettings
+from specnav.recipes.samples import ExitSample, read_questions, save_samples
 from specnav.recipes.settings import TrainingSettings
-from specnav.recipes.text.corpus import Corpus, library_folder, read_corpus
-from specnav.recipes.text.measure import PairFigures, mean_loss, pair_figures, read_questions
-from specnav.recipes.text.models import (
-    ANSWER_TOKENS,
-    DRAFT,
-    TARGET,
-    LlamaShape,
-    as_saved,
-    save_folder,
-    trained_model,
-)
+from specnav.recipes.stages import Stages, stages
+from specnav.recipes.text.measure import PairFigures, mean_loss, pair_figures
+from specnav.recipes.text.models import ANSWER_TOKENS, DRAFT, TARGET, LlamaShape, save_folder, trained_model
 from specnav.recipes.text.repeats import LONGEST_PERIOD, SHORTEST_LOOP
-from specnav.recipes.text.rows import OwnTexts, encode_part, load_stream, save_encoded
-from specnav.recipes.text.speech import encode_questions, invent_questions, speak
-from specnav.recipes.text.stages import Stages, stages
-from specnav.recipes.text.task import TextTaskSpec
+from specnav.recipes.text.rows import encode_part, encode_questions, load_stream, save_encoded
+from specnav.recipes.text.task import TextTask, TextTaskSpec
 from specnav.recipes.text.vocabulary import learn_tokenizer
-from specnav.recipes.threads import threads
 
 TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
 TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 6e-3
 REPAIR_SHARE, DRAFT_SHARE, SAMPLED_SHARE = 0.5, 0.7, 0.25
 """Share of rows with the target's own texts during repair and during the draft's training; share of sampled texts."""
+TEMPERATURE = 0.8
 LONGEST_PROMPT = 128
 MEASURED_PROMPT = 640
 HELD_BACK = "questions of held-back files"
@@ -114,11 +110,8 @@ def train_text(config: TrainTextConfig) -> TextResult:
     """Train the pair, or continue an interrupted run. Raises TrainingError."""
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
     corpus = read_corpus(config.library or library_folder())
-    kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
-    with roomy(config.run):
-        config.run.mkdir(parents=True, exist_ok=True)
-        keep_settings(config.run, kept | {"python": platform.python_version()})
-    with stages() as shown:
+    begin_run(config, ("out", "questions", "run"), python=platform.python_version())
+    with stages(config.workers) as shown:
         return _TextTraining(config, corpus, shown).whole(asked)
 
 
@@ -143,7 +136,6 @@ class _TextTraining:
         for index in range(1, plan.repairs + 1):
             taught, more = self._repair(index, taught)
             spent.append(more)
-        target = as_saved(self._trained(self.config.target, taught))
         own = self._own_texts("own", taught, plan.own_texts, SAMPLED_SHARE)
         lesson = replace(
             self._spec(self.config.draft),
@@ -152,10 +144,9 @@ class _TextTraining:
             teacher=(self.config.target, taught),
         )
         learnt = self._train("draft", DRAFT_RATE, plan.draft_steps, plan.draft_minutes, lesson)
-        draft = as_saved(self._trained(self.config.draft, self.run / "draft.ckpt"))
-        return self._finish(
-            target, draft, (sum(s for s, _ in spent), sum(t for _, t in spent)), learnt, asked
-        )
+        made = sum(steps for steps, _ in spent), sum(seconds for _, seconds in spent)
+        folders = self._saved(self.config.target, taught), self._saved(self.config.draft, self.run / "draft.ckpt")
+        return self._finish(*folders, made, learnt, asked)
 
     def _tokenizer(self):
         from transformers import AutoTokenizer
@@ -175,8 +166,11 @@ class _TextTraining:
             )
             save_encoded(self.encoded, *halves)
 
-    def _trained(self, shape: LlamaShape, checkpoint: Path):
-        return trained_model(shape, len(self.tokenizer), self.end, checkpoint).to(self.device)
+    def _saved(self, shape: LlamaShape, checkpoint: Path) -> Path:
+        """The model folder of a stage's checkpoint, with weights as they are shipped."""
+        folder = checkpoint.with_suffix("")
+        save_folder(folder, trained_model(shape, len(self.tokenizer), self.end, checkpoint), self.tokenizer)
+        return folder
 
     def _spec(self, shape: LlamaShape) -> TextTaskSpec:
         return TextTaskSpec(self.encoded, shape, len(self.tokenizer), self.end, self.schedule.length)
@@ -196,7 +190,7 @@ class _TextTraining:
             checkpoint_every=100,
             compile=self.config.compile,
         )
-        return self.shown.train(f"training: {name}", spec, settings, workers)
+        return self.shown.train(f"training: {name}", spec, settings, workers, TextTask)
 
     def _repair(self, index: int, start_from: Path) -> tuple[Path, tuple[int, float]]:
         name, plan = f"repair-{index}", self.schedule
@@ -209,27 +203,31 @@ class _TextTraining:
 
     def _own_texts(self, name: str, checkpoint: Path, count: int, sampled: float) -> Path:
         """File of the target's answers to invented questions; `sampled` is the share that is not greedy."""
-        file = self.run / f"{name}.npz"
+        file = self.run / f"{name}.jsonl"
         if not file.exists():
             questions = invent_questions(
                 self.corpus.train, count, random.Random(f"{self.config.seed} {name}")
             )
             longest = min(LONGEST_PROMPT, self.schedule.length // 2)
-            prompts = encode_questions(self.tokenizer, questions, longest)
-            model = self._trained(self.config.target, checkpoint)
-            with self.shown.counted(f"writing: {name}", count) as progress, threads(self.config.workers):
-                texts = speak(
-                    model, prompts, self.schedule.length - longest, sampled, self.config.seed, progress
-                )
-            _fitted(texts, self.schedule.length, self.end).save(file)
+            prompts, room = self._prompts(questions, longest), self.schedule.length - longest
+            target = _network(self._saved(self.config.target, checkpoint))
+            greedy = count - round(count * sampled)
+            texts: list[ExitSample] = []
+            with self.shown.counted(f"writing: {name}", count) as progress:
+                for part, warmth in ((prompts[:greedy], 0.0), (prompts[greedy:], TEMPERATURE)):
+                    told = partial(_told, progress, len(texts), count)
+                    texts += target.answer(part, room, warmth, self.config.seed, told)
+            save_samples(file, texts)
         return file
 
-    def _finish(self, target, draft, made, learnt, asked) -> TextResult:
-        with threads(self.config.workers):
-            losses = {role: self._losses(model) for role, model in (("target", target), ("draft", draft))}
-            figures = {
-                name: self._figures(name, questions, target, draft) for name, questions in asked.items()
-            }
+    def _prompts(self, questions: Sequence[str], longest: int) -> list[ExitSample]:
+        encoded = encode_questions(self.tokenizer, questions, longest)
+        return [ExitSample(tuple(ids), len(ids)) for ids in encoded]
+
+    def _finish(self, target_folder: Path, draft_folder: Path, made, learnt, asked) -> TextResult:
+        target, draft = _network(target_folder), _network(draft_folder)
+        losses = {role: self._losses(one.module) for role, one in (("target", target), ("draft", draft))}
+        figures = {name: self._figures(name, questions, target, draft) for name, questions in asked.items()}
         result = TextResult(
             self.config.out / TARGET_NAME,
             self.config.out / DRAFT_NAME,
@@ -239,18 +237,20 @@ class _TextTraining:
         )
         config, vocabulary = self.config, len(self.tokenizer)
         tokens = sum(len(load_stream(self.encoded, f"train_{name}").ids) for name in ("files", "talks"))
-        for role, other, shape, model, (steps, seconds) in (
-            ("target", "draft", config.target, target, made),
-            ("draft", "target", config.draft, draft, learnt),
+        for role, other, shape, model, folder, (steps, seconds) in (
+            ("target", "draft", config.target, target, target_folder, made),
+            ("draft", "target", config.draft, draft, draft_folder, learnt),
         ):
             card = model_card(
                 "text", role=role, other=other, shape=shape, steps=steps, seconds=seconds, losses=losses,
                 figures=figures, config=config, plan=self.schedule, corpus=self.corpus, tokens=tokens,
-                vocabulary=vocabulary, parameters=model.num_parameters(), python=platform.python_version(),
+                vocabulary=vocabulary, parameters=model.module.num_parameters(), python=platform.python_version(),
                 machine=machine_name(config.workers), own_share=DRAFT_SHARE, answer_tokens=ANSWER_TOKENS,
                 longest_period=LONGEST_PERIOD, shortest_loop=SHORTEST_LOOP,
             )  # fmt: skip
-            save_folder(config.out / f"text-{role}", model, self.tokenizer, card)
+            with appearing_at_once(config.out / f"text-{role}") as building:
+                shutil.copytree(folder, building, dirs_exist_ok=True)
+                (building / "README.md").write_text(card, encoding="utf-8")
         return result
 
     def _losses(self, model) -> dict[str, float]:
@@ -260,19 +260,22 @@ class _TextTraining:
             found[title] = mean_loss(model, rows[:: max(len(rows) // self.schedule.validation_rows, 1)])
         return found
 
-    def _figures(self, name: str, questions: list[str] | None, target, draft) -> PairFigures:
+    def _figures(
+        self, name: str, questions: list[str] | None, target: DraftNetwork, draft: DraftNetwork
+    ) -> PairFigures:
         if questions is None:
             count = min(self.schedule.measured, len(self.corpus.validation.talks))
             picked = random.Random(self.config.seed).sample(self.corpus.validation.talks, count)
             questions = [talk.question for talk in picked]
-        prompts = encode_questions(self.tokenizer, questions, MEASURED_PROMPT)
+        prompts = self._prompts(questions, MEASURED_PROMPT)
         with self.shown.counted(f"measuring: {name}", len(prompts)) as progress:
-            texts = speak(target, prompts, ANSWER_TOKENS, progress=progress)
+            texts = target.answer(prompts, ANSWER_TOKENS, progress=progress)
             return pair_figures(draft, texts, self.config.gamma)
 
 
-def _fitted(texts: OwnTexts, length: int, end: int) -> OwnTexts:
-    """The texts padded to rows of exactly `length` ids."""
-    ids = torch.full((len(texts.ids), length), end)
-    ids[:, : texts.ids.shape[1]] = texts.ids
-    return OwnTexts(ids, texts.prompts, texts.lengths, texts.greedy)
+def _network(folder: Path) -> DraftNetwork:
+    return DraftNetwork(str(folder), dtype="float32")
+
+
+def _told(progress: Progress, before: int, count: int, done: int, _: int) -> None:
+    progress(before + done, count)

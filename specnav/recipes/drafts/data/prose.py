@@ -13,7 +13,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from specnav.recipes.text.corpus import (
+from specnav.recipes.corpus import (
     TEST_FOLDERS,
     Talk,
     paragraphs,

@@ -14,15 +14,14 @@ from pathlib import Path
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, chat_prompt
 from specdec.models.prompt import chat_prompts, plain_prompt
-from specdec.settings import setting
+from specnav.recipes.drafts.config import TrainDraftConfig
 from specnav.recipes.drafts.data.assistant import assistant_request
 from specnav.recipes.drafts.data.logged import logged_texts, split
 from specnav.recipes.drafts.data.ordinary import ordinary_request
 from specnav.recipes.drafts.data.prose import opening, read_packages, request
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.samples import ExitSample
-from specnav.recipes.text.measure import read_questions
+from specnav.recipes.samples import ExitSample, read_questions
 
 TEXT_SUFFIXES = frozenset(
     {".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"}
@@ -32,42 +31,6 @@ ORDINARY_SHARE, OPENING_SHARE, PROSE_SHARE = 0.25, 0.08, 0.45
 prompts are about Python's library.
 """
 SHORTEST_TEXT = 16
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The requested data; if everything is empty, the default data are used."""
-
-    questions: tuple[Path, ...] = setting(
-        (), "A .jsonl file of questions, or a text file with one per line; may be repeated."
-    )
-    texts: tuple[Path, ...] = setting(
-        (), "A text file, or a folder of them, to learn from and to continue.", flags=("--text",)
-    )
-    bags: tuple[Path, ...] = setting(
-        (), "A rosbag2 folder, .mcap or .db3: its frames and instructions.", flags=("--bag",)
-    )
-    verdicts: tuple[Path, ...] = setting(
-        (), "A folder written by serve or generate --verdict-log.", flags=("--verdict-log",)
-    )
-    held_out: tuple[Path, ...] = setting(
-        (), "Questions used only for measuring.", flags=("--held-out-questions",), shown="some of those given"
-    )
-    instruction: str = setting("", "The instruction for bags without their own.")
-    assistant: bool = setting(False, "Make up requests to a chat assistant, for a published instruct model.")
-    self_asked: float = setting(
-        0.0, "With --assistant: share of the requests that the target itself makes up.", 0, 1, metavar="X"
-    )
-
-    @property
-    def named(self) -> bool:
-        """Whether any data were given."""
-        return bool(self.asks or self.verdicts)
-
-    @property
-    def asks(self) -> bool:
-        """Whether any data were given that need a target's answers."""
-        return bool(self.questions or self.texts or self.bags)
 
 
 @dataclass(frozen=True)
@@ -87,37 +50,20 @@ class Gathered:
 
 
 def gather(
-    sources: Sources,
+    config: TrainDraftConfig,
     model: LoadedModel,
-    count: int,
-    held_out: int,
-    longest: int,
-    length: int,
-    folder: Path,
-    seed: int,
     progress: Progress,
     articles: Sequence[str] = (),
     self_asked: Sequence[str] = (),
 ) -> Gathered:
-    """Gather prompts and texts.
+    """Gather prompts and texts for a model. Raises TrainingError for unreadable data, or if too little is left.
 
-    Args:
-        sources: the requested data.
-        model: the model for which prompts are made.
-        count: number of default or composed prompts.
-        held_out: number of prompts that are only for measuring.
-        longest: most ids of a prompt, with pictures counted in full.
-        length: most ids of a text.
-        folder: for pictures.
-        seed: of all random choices.
-        progress: called with (done, total).
-        articles: texts to summarise in composed requests to an assistant.
-        self_asked: requests made up by the target, which replace as many composed ones.
-
-    Raises:
-        TrainingError: for unreadable data, or if too little is left.
+    articles: texts to summarise in composed requests to an assistant. self_asked: requests made up by the target, which
+    replace as many composed ones.
     """
-    rng = random.Random(f"drafts/{seed}")
+    sources, folder, held_out, length = config.sources, config.run, config.held_out, config.length
+    longest = length - config.new_tokens  # of a prompt, with pictures counted in full
+    rng = random.Random(f"drafts/{config.seed}")
     notes: list[str] = []
     prompts: list[ExitSample] = []
     logged = logged_texts(sources.verdicts, model, folder, length) if sources.verdicts else []
@@ -134,18 +80,18 @@ def gather(
     for file in sources.held_out:
         measured += question_prompts(model, read_questions(file), file.name)
     if sources.assistant:
-        composed = max(count + held_out - len(self_asked), 0)
+        composed = max(config.prompts + held_out - len(self_asked), 0)
         made_up = [*self_asked, *(assistant_request(rng, articles)[1] for _ in range(composed))]
         rng.shuffle(made_up)
         asked = question_prompts(model, made_up, "composed")
         prompts, measured = prompts + asked[held_out:], measured or asked[:held_out]
     elif not sources.named:
-        prompts, made = default_prompts(model, count, held_out, folder, seed, progress)
+        prompts, made = default_prompts(model, config.prompts, held_out, folder, config.seed, progress)
         measured = measured or made
         texts = [] if model.is_multimodal else library_texts(model, length)
     prompts, measured = _fitting(model, prompts, longest), _fitting(model, measured, longest)
     if logged:
-        said, kept = split(logged, held_out, seed)
+        said, kept = split(logged, held_out, config.seed)
         return Gathered(prompts, measured, texts, said, kept, notes)
     if not measured:
         rng.shuffle(prompts)
@@ -228,7 +174,7 @@ def default_prompts(
 
 def code_openings(count: int, rng: random.Random) -> list[str]:
     """First lines of functions in the library's training files."""
-    from specnav.recipes.text.corpus import library_folder, read_corpus
+    from specnav.recipes.corpus import library_folder, read_corpus
 
     talks = [talk for talk in read_corpus(library_folder()).train.talks if talk.answer.count("\n") > 1]
     return [opening(rng.choice(talks), rng) for _ in range(count)]
@@ -236,7 +182,7 @@ def code_openings(count: int, rng: random.Random) -> list[str]:
 
 def library_texts(model: LoadedModel, length: int) -> list[ExitSample]:
     """Questions and answers about functions in the library's training files."""
-    from specnav.recipes.text.corpus import library_folder, read_corpus
+    from specnav.recipes.corpus import library_folder, read_corpus
 
     texts, end = [], min(model.eos_token_ids, default=None)
     for talk in read_corpus(library_folder()).train.talks:

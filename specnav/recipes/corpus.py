@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import random
 import re
 import sysconfig
 import textwrap
@@ -223,6 +224,17 @@ def first_paragraph(text: str) -> str:
     if len(words) <= LONGEST_QUESTION:
         return words
     return words[:LONGEST_QUESTION].rsplit(". ", 1)[0].rstrip(".") + "."
+
+
+def invent_questions(part: CorpusPart, count: int, rng: random.Random) -> list[str]:
+    """Questions for a model: half are the part's own questions, half are one or two paragraphs of prose."""
+    questions = []
+    for index in range(count):
+        if index % 2 or not part.prose:
+            questions.append(rng.choice(part.talks).question)
+        else:
+            questions.append(" ".join(rng.sample(part.prose, min(1 + index // 2 % 2, len(part.prose)))))
+    return questions
 
 
 def _parsed(source: str) -> ast.Module | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,7 +19,6 @@ from rich.progress import (
 )
 
 from specnav.recipes.loop import LoopSettings, TrainingTask, fit, read_checkpoint
-from specnav.recipes.text.task import TextTask
 
 SHOWN = ("text", "agrees", "tau", "kind", "colour", "answer")
 """The figures of a task that are shown."""
@@ -40,7 +40,7 @@ class Stages:
         spec: Any,
         settings: LoopSettings,
         workers: int,
-        build: Callable[..., TrainingTask] = TextTask,
+        build: Callable[..., TrainingTask],
         told: Callable[[dict[str, float]], None] = lambda said: None,
     ) -> tuple[int, float]:
         """Train `build(spec, device)` to its end; returns (updates, seconds), including earlier runs.
@@ -75,8 +75,11 @@ class Stages:
 
 
 @contextmanager
-def stages() -> Iterator[Stages]:
-    """Show the progress of a run during the block."""
+def stages(threads: int | None = None) -> Iterator[Stages]:
+    """Show the progress of a run during the block.
+
+    threads: of torch in this process; more than the free cores would wait for each other. None: as before.
+    """
     from transformers.utils import logging as hf_logging
 
     hf_logging.disable_progress_bar()  # transformers' own bars would break ours
@@ -88,5 +91,10 @@ def stages() -> Iterator[Stages]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[said]}"),
     )
-    with Progress(*columns) as bars:
-        yield Stages(bars)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        with Progress(*columns) as bars:
+            yield Stages(bars)
+    finally:
+        torch.set_num_threads(before)
