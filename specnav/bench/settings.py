@@ -200,6 +200,8 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         base = point.settings() | ({"acceptance": paper_acceptance(point)} if at_paper else {})
     if at_paper and not given.get("point"):
         raise UsageError("--at-paper-acceptance needs an operating point; name one with --point")
+    if "time_scale" in given and not given.get("point"):
+        raise UsageError("--time-scale multiplies the times of an operating point: name one with --point")
     if at_paper and given.get("acceptance"):
         raise UsageError("--at-paper-acceptance and --acceptance both set the acceptance: give one of them")
     # Where acceptance is emulated, the target drafts.

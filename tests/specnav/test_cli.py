@@ -69,6 +69,7 @@ from tests.helpers.commands import run_here
         (["bench", "study"], "a study must be named"),
         (["bench", "run", "--rtt", "60001"], "--rtt must be a number from 0 to 60000 ms, got 60001"),
         (["bench", "run", "--time-scale", "0.5"], "name one with --point"),
+        (["bench", "clients", "1,2", "--time-scale", "0.5"], "name one with --point"),
         (["bench", "run", "--point", "all"], "specnav bench points runs several"),
         (["bench", "clients", "0"], "give e.g. 1,8,16"),
         (["bench", "points", ","], "an operating point must be named"),

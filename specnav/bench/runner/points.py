@@ -39,8 +39,6 @@ def run_point(flags: Mapping[str, Any]) -> int:
     point = flags.get("point")
     if point is not None and (point == ALL or "," in point):
         raise UsageError(f"--point must be one operating point, got {point!r}: specnav bench points runs several")
-    if flags.get("time_scale") is not None and point is None:
-        raise UsageError("--time-scale multiplies the times of an operating point: name one with --point")
     return run_bench(_config_of(_short(flags)))
 
 

@@ -21,7 +21,7 @@ A command returns why it was refused, or ""; results that arrive later are sent 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TYPE_CHECKING
+from typing import Any, Protocol
 
 from spec_vlm_nav.common.errors import MissionError, ParameterError
 from spec_vlm_nav.console.live import checked
@@ -31,9 +31,6 @@ from spec_vlm_nav.console.words import LONGEST_WORDS
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.reading import from_sentence, read
 from spec_vlm_nav.missions.sentences import split
-
-if TYPE_CHECKING:
-    from spec_vlm_nav.console.pages import Pages
 
 MOVING = ("say", "cancel", "mission", "order", "reset", "param", "fault", "room")
 LONGEST_MISSION = 200_000
@@ -56,6 +53,17 @@ FAULTS: dict[str, dict[str, Any]] = {
     "late base": {**HEALTHY, "command_delay_s": 1.0},
     "driver drops zeros": {**HEALTHY, "drops_zeros": True},
 }
+
+
+class OrderSink(Protocol):
+    """What the commands need of the pages."""
+
+    def stop(self, page: Page, kind: str, number: str, how: str) -> None: ...
+    def log(self, robot: str, level: str, words: str) -> None: ...
+    def call(self, act: Callable[[], None]) -> None: ...
+    def answered(self, page: Page, kind: str, good: bool, words: str) -> None: ...
+    def has_control(self, page: Page) -> bool: ...
+    def done(self, page: Page, message: dict[str, Any], wrong: str) -> None: ...
 
 
 # Parses a text and calls back with the number of steps and the error, or "".
@@ -83,14 +91,14 @@ def _number(message: dict[str, Any], key: str) -> int | None:
 class Orders:
     """Carries out commands; the caller has checked role and control."""
 
-    def __init__(self, pages: Pages, read_mission: ReadMission) -> None:
-        self._pages, self._read_mission = pages, read_mission
+    def __init__(self, sink: OrderSink, read_mission: ReadMission) -> None:
+        self._sink, self._read_mission = sink, read_mission
 
     def carry_out(self, page: Page, robot: ConsoleRobot, kind: str, message: dict[str, Any]) -> str | None:
         """Carry out a command; returns why it is refused, "", or None: the result follows later."""
 
         def answer(good: bool, words: str) -> None:
-            self._pages.call(lambda: self._pages.answered(page, kind, good, words))
+            self._sink.call(lambda: self._sink.answered(page, kind, good, words))
 
         if kind == "say":
             return self._say(page, robot, str(message.get("text", ""))[:LONGEST_WORDS], message)
@@ -98,7 +106,7 @@ class Orders:
             robot.cancel()
         elif kind == "reset":
             robot.reset()
-            self._pages.log(page.robot, "warn", f"{page.name} reset the emergency stop")
+            self._sink.log(page.robot, "warn", f"{page.name} reset the emergency stop")
         elif kind in ("fault", "room"):
             return self._simulate(page, robot, kind, message, answer)
         elif kind == "mission":
@@ -118,11 +126,11 @@ class Orders:
         text = str(message.get("text", ""))[:LONGEST_MISSION]
 
         def when_read(steps: int, wrong: str) -> None:
-            if not wrong and not self._pages.has_control(page):
+            if not wrong and not self._sink.has_control(page):
                 wrong = "control was lost while the mission was read"
-            self._pages.done(page, message, wrong)
+            self._sink.done(page, message, wrong)
             if not wrong:
-                self._pages.log(page.robot, "info", f"{page.name}: mission of {steps} steps")
+                self._sink.log(page.robot, "info", f"{page.name}: mission of {steps} steps")
                 robot.run_mission(text, answer)
 
         self._read_mission(text, when_read)
@@ -132,7 +140,7 @@ class Orders:
         if not words:
             return 'say where to go: "find the silver bottle"'
         if is_stop(words):
-            self._pages.stop(page, "stop", "", f"“{words[:30]}”")
+            self._sink.stop(page, "stop", "", f"“{words[:30]}”")
             return ""
         parts = split(words)
         if len(parts) > 1 and not message.get("one"):
@@ -145,7 +153,7 @@ class Orders:
                 return str(error)
             return self.carry_out(page, robot, "mission", {"text": words})
         robot.instruct(words)
-        self._pages.log(page.robot, "info", f"{page.name}: “{words[:120]}”")
+        self._sink.log(page.robot, "info", f"{page.name}: “{words[:120]}”")
         return ""
 
     def _simulate(
@@ -158,13 +166,13 @@ class Orders:
                 return "seed must be an integer of at least 0"
             robot.cancel()
             robot.enter_room(seed)
-            self._pages.log(page.robot, "info", f"{page.name}: room {seed}")
+            self._sink.log(page.robot, "info", f"{page.name}: room {seed}")
             return ""
         name = str(message.get("name", ""))
         if name not in FAULTS:
             return f"there is no fault {name[:40]!r}; there are {', '.join(FAULTS)}"
         robot.inject(FAULTS[name], answer)
-        self._pages.log(page.robot, "warn", f"{page.name}: simulated fault: {name}")
+        self._sink.log(page.robot, "warn", f"{page.name}: simulated fault: {name}")
         return ""
 
     def _set_parameter(self, page: Page, robot: ConsoleRobot, message: dict[str, Any]) -> str:
@@ -178,8 +186,8 @@ class Orders:
 
         def answer(good: bool, words: str) -> None:
             said = f"{page.name}: {node} {name} = {value}" + ("" if good else f" refused: {words}")
-            self._pages.call(lambda: self._pages.answered(page, "param", good, said))
-            self._pages.call(lambda: self._pages.log(page.robot, "info" if good else "warn", said))
+            self._sink.call(lambda: self._sink.answered(page, "param", good, said))
+            self._sink.call(lambda: self._sink.log(page.robot, "info" if good else "warn", said))
 
         robot.set_parameter(node, name, value, answer)
         return ""
