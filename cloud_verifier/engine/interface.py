@@ -17,6 +17,7 @@ from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.counts import EngineLoad, Heartbeats, SessionUse
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.isolation.accounts import OverSpent
+from specdec.isolation.workers import JobCancelled
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_INTERNAL,
@@ -139,7 +140,7 @@ class AnyEngine(Protocol):
 
 def failure_of(error: Exception, use: SessionUse) -> tuple[str, str]:
     """The wire's error code and one line of reason for a failed session; also logs it."""
-    if isinstance(error, OverBudget | OverSpent):
+    if isinstance(error, OverBudget | OverSpent | JobCancelled):
         code = ERROR_BUSY
     elif isinstance(error, ModelError | OptionsError | ProtocolError):
         code = ERROR_REFUSED
