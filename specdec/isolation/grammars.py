@@ -176,7 +176,8 @@ class IsolatedGrammar:
             if error is None and not self._ready:
                 found = reply.result()
                 self.shortest, self.memory, self._ready = (found.ids or [0])[0], found.memory, True
-        if error is None or (isinstance(error, SpecdecError) and not (is_abandoned and isinstance(error, JobCancelled))):
+        is_moot = is_abandoned and isinstance(error, JobCancelled)
+        if not is_moot and (error is None or isinstance(error, SpecdecError)):
             on_end(error)
         for ticket in waiting:
             if error is None:
