@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,19 @@ def check_replaceable(path: str | Path) -> None:
     place = Path(path)
     if place.exists() and not place.is_file():
         raise PermissionError(errno.EACCES, "not a regular file, so it is not replaced", str(place))
+
+
+@contextmanager
+def alone_in(folder: str | Path) -> Iterator[None]:
+    """Wait for, and hold, the lock on a folder, so that what one process reads and writes back there is not overwritten
+    by another. Nothing is held if the folder cannot be read, or on a file system without locks.
+    """
+    with ExitStack() as held:
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

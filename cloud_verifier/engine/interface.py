@@ -30,6 +30,7 @@ from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.counts import BEAT_S, EngineLoad, Heartbeats, SessionUse
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.isolation.accounts import Accounts, OverSpent
+from specdec.isolation.workers import JobCancelled
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_INTERNAL,
@@ -321,7 +322,7 @@ class SessionEngine(ABC, Generic[Session]):
 
 def failure_of(error: Exception, use: SessionUse) -> tuple[str, str]:
     """The wire's error code and one line of reason for a failed session; also logs it."""
-    if isinstance(error, OverBudget | OverSpent):
+    if isinstance(error, OverBudget | OverSpent | JobCancelled):
         code = ERROR_BUSY
     elif isinstance(error, ModelError | OptionsError | ProtocolError):
         code = ERROR_REFUSED

@@ -32,7 +32,7 @@ from specdec.link.keys import (
     write_private,
 )
 from specdec.settings_files import MOST_KEY_BYTES, read_file
-from specdec.whole_files import pretty_json
+from specdec.whole_files import alone_in, pretty_json
 
 SERVER_KEY, CLIENTS, EDGES = "server.key", "clients", "edges"
 
@@ -113,23 +113,25 @@ class KeyFolder:
 
     def revoke(self, name: str, now: datetime) -> ClientKey:
         """Revoke a client's key."""
-        client = self.client(name)
-        if client.revoked is None:
-            client = msgspec.structs.replace(client, revoked=now, previous=None)
-            self._write_client(client)
+        with alone_in(self.path):
+            client = self.client(name)
+            if client.revoked is None:
+                client = msgspec.structs.replace(client, revoked=now, previous=None)
+                self._write_client(client)
         with self._writing():
             (self.path / EDGES / f"{name}.key").unlink(missing_ok=True)
         return client
 
     def rotate(self, name: str, now: datetime, grace: timedelta) -> ClientKey:
         """Make a new key for a client, revoked or not; an unrevoked previous key stays valid for `grace`."""
-        client = self.client(name)
         public, secret = new_pair()
-        kept = grace > timedelta(0) and client.revoked is None
-        previous = Previous(client.public, now + grace) if kept else None
-        client = msgspec.structs.replace(client, public=public, created=now, revoked=None, previous=previous)
-        self._write_edge(client, secret)
-        self._write_client(client)
+        with alone_in(self.path):
+            client = self.client(name)
+            kept = grace > timedelta(0) and client.revoked is None
+            previous = Previous(client.public, now + grace) if kept else None
+            client = msgspec.structs.replace(client, public=public, created=now, revoked=None, previous=previous)
+            self._write_edge(client, secret)
+            self._write_client(client)
         return client
 
     def rotate_server(self) -> None:

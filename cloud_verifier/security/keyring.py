@@ -117,6 +117,6 @@ class Keyring:
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
-    """A fingerprint that changes when the file does."""
+    """A fingerprint that changes when the file, its owner or its mode does."""
     about = file.lstat()
-    return about.st_mtime_ns, about.st_size, about.st_ino
+    return about.st_ctime_ns, about.st_size, about.st_ino

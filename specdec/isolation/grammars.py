@@ -20,7 +20,7 @@ from specdec.draft import TokenTree, common_length
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.isolation import wire
 from specdec.isolation.turns import Turns
-from specdec.isolation.workers import FIRST, Launcher, Limit, OverLimit, Ticket, Worker
+from specdec.isolation.workers import FIRST, JobCancelled, Launcher, Limit, OverLimit, Ticket, Worker
 from specdec.sampling.choices import Choices
 from specdec.sampling.grammar import MAX_FORCED, Mask, check_room, tokenizer_json
 
@@ -76,7 +76,7 @@ class IsolatedGrammars:
             surplus = self._surplus()
         for one in surplus:
             one.rest()
-        return known.compiled(self._turns, lambda error: None if error is None else self._refuse(text, name, error))
+        return known.compiled(self._turns, lambda error: self._ended(text, name, error))
 
     def _surplus(self) -> list[IsolatedGrammar]:
         """Remove and return the least recently used grammars beyond the bounds on number and memory."""
@@ -99,9 +99,13 @@ class IsolatedGrammars:
                 self._vocabulary = self._launcher.vocabulary(told, self._vocab_size, sorted(self._eos_ids))
             return self._vocabulary
 
-    def _refuse(self, text: str, name: bytes, error: SpecdecError) -> None:
+    def _ended(self, text: str, name: bytes, error: SpecdecError | None) -> None:
+        """Remember the result of a compilation: a refused grammar is not compiled again."""
         with self._lock:
-            if self._known.pop(text, None) is None:
+            if error is None:
+                self._doubtful.pop(name, None)
+                return
+            if self._known.pop(text, None) is None or isinstance(error, JobCancelled):
                 return
             if isinstance(error, OverLimit) and not error.certain:
                 self._doubtful[name] = self._doubtful.get(name, 0) + 1
@@ -163,13 +167,17 @@ class IsolatedGrammar:
 
     def _settle(self, reply: Future[wire.WorkerReply], on_end: Callable[[SpecdecError | None], None]) -> None:
         error = reply.exception()
+        waiting: list[Ticket[IsolatedGrammar]] = []
         with self._lock:
-            waiting, self._waiting = self._waiting, []
-            self._compiling = None
-            if error is None:
+            is_abandoned = self._compiling is not reply  # those that wait now wait for another compilation
+            if not is_abandoned:
+                waiting, self._waiting = self._waiting, []
+                self._compiling = None
+            if error is None and not self._ready:
                 found = reply.result()
                 self.shortest, self.memory, self._ready = (found.ids or [0])[0], found.memory, True
-        if error is None or isinstance(error, SpecdecError):
+        is_moot = is_abandoned and isinstance(error, JobCancelled)
+        if not is_moot and (error is None or isinstance(error, SpecdecError)):
             on_end(error)
         for ticket in waiting:
             if error is None:
@@ -181,7 +189,9 @@ class IsolatedGrammar:
         with self._lock:
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
-            compiling = None if self._waiting else self._compiling
+            if self._waiting:
+                return
+            compiling, self._compiling = self._compiling, None
         if compiling is not None:
             compiling.abandon()
 

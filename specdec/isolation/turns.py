@@ -15,10 +15,9 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.errors import ModelError
 from specdec.isolation import wire
 from specdec.isolation.accounts import Account, charged
-from specdec.isolation.workers import OverLimit, Ticket, Worker
+from specdec.isolation.workers import JobCancelled, Ticket, Worker
 
 QUICK_S = 0.15
 """A job that runs longer is slow: it makes room for others, and may be cancelled if another client waits."""
@@ -114,7 +113,7 @@ class Turns:
             assert job.asked is not None
             value = job.read(job.asked.result())
         except CancelledError:  # cancelled before its worker had started it
-            job.ticket.set_exception(OverLimit("cancelled in favour of another client: try again later", certain=False))
+            job.ticket.set_exception(JobCancelled())
         except BaseException as met:
             job.ticket.set_exception(met)
         else:
@@ -161,7 +160,7 @@ class Turns:
             if waiting:
                 self._waiting.remove(job)
         if waiting:
-            job.ticket.set_exception(ModelError("the job was abandoned"))
+            job.ticket.set_exception(JobCancelled())
         elif job.worker is not None and job.asked is not None:
             job.worker.cancel(job.asked)
 

@@ -64,6 +64,15 @@ class OverLimit(ModelError):
         self.certain = certain
 
 
+class JobCancelled(OverLimit):
+    """A job was cancelled, because no caller wanted it any more or in favour of another client. This says nothing about
+    the job: it may be submitted again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("cancelled in favour of another client: try again later", certain=False)
+
+
 class Launcher:
     """Forks workers. Its process is started at first use, or by `warm_up`. Thread-safe."""
 
@@ -302,7 +311,7 @@ class Worker:
             beside: Bytes sent along.
 
         Returns:
-            A future, which raises OverLimit, OptionsError or ModelError.
+            A future, which raises OverLimit (JobCancelled included), OptionsError or ModelError.
 
         Raises:
             OverSpent: The client's budget is used up.
@@ -359,8 +368,10 @@ class Worker:
             except OverLimit:
                 with self._lock:
                     killed_for, self._killed_for = self._killed_for, None
-                if killed_for is None or killed_for is asked.future:
+                if killed_for is None:
                     raise
+                if killed_for is asked.future:
+                    raise JobCancelled from None
                 return self._tried(asked)  # the kill was meant for the previous job
         finally:
             self.began_s = None

@@ -144,6 +144,8 @@ class Link:
         """
         if self.told is not None:
             return self.told
+        if self._dealer.is_inherited:  # with its token the parent's sessions would be closed
+            self._token = b""
         deadline = self._clock() + self.connect_timeout_s
         while True:
             where = self.address if self._route is None else self._route.next(deadline, give_up)

@@ -7,6 +7,7 @@ verifier" or "the directory".
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from collections.abc import Callable
@@ -44,16 +45,21 @@ class Dealer:
         self._max_bytes = max_bytes
         self._key = key
         self._clock = clock
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._let_go: Callable[[], object] = lambda: None
+        self._process = 0
         self._poller = zmq.Poller()
 
     @property
     def is_open(self) -> bool:
         """Whether a socket exists; the peer need not be connected."""
-        return self._socket is not None
+        return self._socket is not None and not self.is_inherited
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether a parent process opened the socket: it has no use here, as ZeroMQ's threads are not forked."""
+        return self._socket is not None and self._process != os.getpid()
 
     def open(self, address: str) -> None:
         """Replace the socket by a new one that connects to tcp://HOST:PORT. Raises LinkLost for an unusable address,
@@ -63,7 +69,7 @@ class Dealer:
         self.address = address
         check_address(address, error=LinkLost)
         key = None if self._key is None else read_key(self._key)
-        socket = self._context.socket(zmq.DEALER)
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
         socket.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
         socket.setsockopt(zmq.LINGER, _LINGER_MS)
@@ -76,11 +82,11 @@ class Dealer:
         try:
             socket.connect(address)
         except zmq.ZMQError as error:
-            _close(socket, monitor)
+            _close(socket, monitor, os.getpid())
             raise LinkLost(f"address {address!r} cannot be used ({error}): give tcp://HOST:PORT") from error
-        self._socket, self._monitor = socket, monitor
+        self._socket, self._monitor, self._process = socket, monitor, os.getpid()
         # Also closes sockets that are never closed explicitly: garbage collection may use the wrong order.
-        self._let_go = weakref.finalize(self, _close, socket, monitor)
+        self._let_go = weakref.finalize(self, _close, socket, monitor, os.getpid())
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
 
@@ -131,6 +137,8 @@ class Dealer:
     def _opened(self) -> zmq.Socket[bytes]:
         if self._socket is None:
             raise LinkLost(f"the link to {self.address} is not connected: connect first")
+        if self.is_inherited:
+            raise self.lost("it belongs to the parent process")
         return self._socket
 
     def _mind_events(self) -> None:
@@ -159,10 +167,12 @@ class Dealer:
         return ""
 
 
-def _close(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
-    """Close both, the monitor first. An event for a closed monitor would stop ZeroMQ's I/O thread and thereby all
-    sockets of the process, so monitoring is disabled before.
+def _close(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], process: int) -> None:
+    """Close both, the monitor first; do nothing in a child of the process that opened them. An event for a closed
+    monitor would stop ZeroMQ's I/O thread and thereby all sockets of the process, so monitoring is disabled before.
     """
+    if process != os.getpid():
+        return
     socket.disable_monitor()
     monitor.close(linger=0)
     socket.close(linger=_LINGER_MS)

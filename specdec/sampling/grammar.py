@@ -359,4 +359,8 @@ def _cut_to(tokenizer: str, vocab_size: int) -> str:
 
 
 def _first_line(matcher: Any) -> str:
-    return str((matcher.get_error().strip() or "unknown reason").splitlines()[0][:300])
+    """One line of a matcher's error. For an invalid regular expression the reason is on a later line."""
+    first, *more = (matcher.get_error().strip() or "unknown reason").splitlines()
+    reason = next((line.removeprefix("error:") for line in more if line.startswith("error:")), "")
+    first = first[: 300 - len(reason)]
+    return f"{first}{reason}" if reason else first

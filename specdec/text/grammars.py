@@ -48,7 +48,10 @@ def to_lark(text: str, kind: str) -> str:
             raise ValueError("it is empty")
         return f"start: /{_slashes_escaped(expression)}/"
     if kind == ".json":
-        schema = json.loads(text)
+        try:
+            schema = json.loads(text)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
         if not isinstance(schema, dict):
             raise ValueError("a JSON schema must be an object")
         schema.setdefault("x-guidance", {"whitespace_flexible": False})  # blanks carry no information

@@ -22,7 +22,7 @@ from specdec.link.binding import is_loopback
 from specnav.api import replies
 from specnav.api.answer import AnswerOutcome, ApiAnswer, Piece
 from specnav.api.asking.asked import ApiRequest, Kind, chat_asked, completion_asked
-from specnav.api.asking.bodies import ChatBody, CompletionBody, read_body
+from specnav.api.asking.bodies import ChatBody, CompletionBody, read_body, too_deep
 from specnav.api.config import ApiConfig
 from specnav.api.counters import Counters
 from specnav.api.edge_pool import EdgePool
@@ -256,9 +256,12 @@ class Routes:
         return await asyncio.get_running_loop().run_in_executor(None, self._read, data, kind)
 
     def _read(self, data: bytes, kind: Kind) -> ApiRequest:
-        if kind == "chat":
-            return chat_asked(read_body(data, ChatBody), self._config.max_tokens)
-        return completion_asked(read_body(data, CompletionBody))
+        try:
+            if kind == "chat":
+                return chat_asked(read_body(data, ChatBody), self._config.max_tokens)
+            return completion_asked(read_body(data, CompletionBody))
+        except RecursionError:
+            raise too_deep() from None
 
     async def _body(self, request: Request) -> bytes:
         most = self._config.max_body_bytes

@@ -15,6 +15,7 @@ from specdec.errors import (
     VocabularyMismatch,
 )
 from specdec.isolation.accounts import OverSpent
+from specdec.isolation.workers import JobCancelled
 
 CLIENT_GONE = 499
 """Status of a request whose client has gone away; only the log shows it."""
@@ -68,7 +69,7 @@ def wrong(param: str, message: str, code: str | None = None) -> ApiError:
 def api_error(error: SpecdecError) -> ApiError:
     """The ApiError for an error of an answer."""
     message = " ".join(str(error).split())
-    if isinstance(error, OverSpent):
+    if isinstance(error, OverSpent | JobCancelled):
         return ApiError(429, message, code="rate_limit_exceeded")
     if isinstance(error, VerifierBusy):
         return ApiError(429, message, code="verifier_busy")

@@ -7,6 +7,7 @@ its owner out from the next request on.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from specdec.errors import OptionsError
 from specdec.link.keys import read_private, write_private
+from specdec.whole_files import alone_in
 from specnav.api.errors import ApiError
 from specnav.errors import UsageError
 
@@ -36,13 +38,14 @@ def new_key(path: Path, name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"name {name!r} is not usable: use up to 64 letters, digits, dots, _ and -")
-    known = read_keys(path) if path.exists() else {}
-    if name in known.values():
-        raise UsageError(f"{path} has a key {name} already: choose another name, or remove its line")
     secret = PREFIX + secrets.token_urlsafe(32)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     try:
-        write_private(path, "".join(f"{line}\n" for line in [*lines, f"{name} {hash_of(secret)}"]).encode())
+        with alone_in(path.parent):
+            known = read_keys(path) if path.exists() else {}
+            if name in known.values():
+                raise UsageError(f"{path} has a key {name} already: choose another name, or remove its line")
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+            write_private(path, "".join(f"{line}\n" for line in [*lines, f"{name} {hash_of(secret)}"]).encode())
     except OSError as error:
         raise UsageError(f"cannot write {path} ({error.strerror}): choose another file") from error
     return secret
@@ -73,7 +76,7 @@ class ApiKeys:
     def __init__(self, path: Path) -> None:
         """Raises UsageError."""
         self._path = path
-        self._seen = self._state()
+        self._seen: tuple[int, int, int] | None = self._state()
         self._names = read_keys(path)
 
     def owner(self, authorization: str) -> str:
@@ -91,11 +94,9 @@ class ApiKeys:
         state = self._state()
         if state == self._seen:
             return
-        self._seen = state
-        try:
+        with contextlib.suppress(UsageError):  # read again at the next request: its mode may change alone
             self._names = read_keys(self._path)
-        except UsageError:
-            return
+            self._seen = state
 
     def _state(self) -> tuple[int, int, int] | None:
         try:

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
@@ -74,6 +75,37 @@ def test_one_look_tells_whether_any_key_was_changed(keys: Keys) -> None:
     assert not ring.refresh() and not ring.is_touched
     keys.folder.rotate("robot-1", utc_now(), timedelta(0))
     assert ring.is_touched and ring.refresh()
+
+
+def test_a_client_whose_file_could_not_be_read_is_admitted_once_it_can(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner or mode was wrong, and with that nothing but the time of its last change of state is new."""
+    keys.new("robot-1")
+    place = keys.folder.path / "clients" / "robot-1.json"
+    with monkeypatch.context() as patch:
+        patch.setattr("cloud_verifier.security.folder.read_file", _refuse)
+        ring = Keyring(keys.folder.path, EventLog(StringIO()))
+    assert ring.client("robot-1") is None
+    place.chmod(0o640)
+    assert ring.refresh() and ring.client("robot-1") is not None
+
+
+def _refuse(path: Path, _: int) -> bytes:
+    raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+
+def test_changes_of_one_key_at_the_same_time_come_one_after_another(keys: Keys) -> None:
+    """Otherwise a rotation could undo a revocation that it did not see."""
+    keys.new("robot-1")
+    publics = {keys.folder.client("robot-1").public}
+    with ThreadPoolExecutor(8) as several:
+        rotated = several.map(lambda _: keys.folder.rotate("robot-1", utc_now(), timedelta(hours=1)), range(24))
+        clients = list(rotated)
+    publics |= {client.public for client in clients}
+    last = keys.folder.client("robot-1")
+    assert {client.previous.public for client in clients if client.previous} == publics - {last.public}
+    assert keys.folder.export("robot-1").public == last.public
 
 
 def test_secrets_are_their_owners_only(keys: Keys) -> None:

@@ -40,6 +40,7 @@ def test_every_kind_says_the_same(tmp_path: Path, name: str) -> None:
         ("answer.regex", " \n", "it is empty"),
         ("answer.json", "[1]", "must be an object"),
         ("answer.json", "{", "is invalid"),
+        ("answer.json", "[" * 8000, "nested too deeply"),
         ("answer.gbnf", "root := ", "is invalid"),
         ("answer.lark", "x" * 20_000, "at most 16384"),
     ],
@@ -49,6 +50,25 @@ def test_what_is_no_grammar(tmp_path: Path, name: str, text: str, says: str) -> 
     with pytest.raises(OptionsError, match=says) as found:
         read_grammar(tmp_path / name)
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("answer.regex", "(?=a)b", "look-around"),
+        ("answer.lark", "start: /(/", "unclosed group"),
+        ("answer.json", '{"type": "string", "pattern": "(a"}', "unclosed group"),
+        ("answer.regex", "(" * 4000, "unclosed group"),
+        ("answer.lark", "start: nothing", "unknown name"),
+    ],
+)
+def test_what_is_wrong_in_a_grammar_is_in_the_one_line_that_tells_it(
+    tmp_path: Path, name: str, text: str, says: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(OptionsError, match=says) as found:
+        Grammars(LetterTokenizer(27), 27, {0}).compile(read_grammar(tmp_path / name))
+    assert "\n" not in str(found.value) and len(str(found.value)) < 400
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

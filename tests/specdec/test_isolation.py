@@ -25,7 +25,7 @@ from specdec.isolation.accounts import Account, OverSpent, charged
 from specdec.isolation.grammars import IsolatedGrammars
 from specdec.isolation.pictures import PictureWorkers
 from specdec.isolation.turns import QUICK_S, Turns
-from specdec.isolation.workers import Launcher, Limit, OverLimit, Worker
+from specdec.isolation.workers import JobCancelled, Launcher, Limit, OverLimit, Worker
 from specdec.pictures.decoding import decode_image, open_picture
 from specdec.sampling.choices import choices_after
 from specdec.sampling.grammar import Grammars
@@ -138,6 +138,34 @@ def test_what_nobody_wants_any_more_ends(isolated: IsolatedGrammars) -> None:
     pid = grammar._worker._pid
     bomb.abandon()
     until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+def test_a_client_that_leaves_while_its_grammar_compiles_spoils_it_for_nobody(isolated: IsolatedGrammars) -> None:
+    """Leaving says nothing about the grammar: others get it at once, however often that happens."""
+    isolated.compile(GOOD)
+    for end in "abcdef":
+        text = f'start: ("ab" | "cd")+ "{end}"'
+        for _ in range(grammars.MOST_TRIES + 1):
+            left, other = isolated.compile_soon(text), isolated.compile_soon('start: "f"')
+            left.abandon()
+            comes_next = isolated.compile_soon(text)
+            assert comes_next.result(30).shortest > 1
+            other.result(30)
+            isolated._known.pop(text).rest()
+    assert not isolated._refused and not isolated._doubtful
+
+
+@pytest.mark.slow
+def test_a_client_that_leaves_while_its_grammar_waits_for_its_turn_spoils_it_for_nobody(
+    isolated: IsolatedGrammars,
+) -> None:
+    isolated.compile(GOOD)
+    before = [isolated.compile_soon(BOMB + "\n" * number) for number in range(grammars.MOST + 1)]
+    text = 'start: "abcdef"'
+    isolated.compile_soon(text).abandon()
+    for one in before:
+        one.abandon()
+    assert isolated.compile(text).shortest > 1
 
 
 def test_wrong_grammars_are_told_as_before(isolated: IsolatedGrammars) -> None:
@@ -279,7 +307,7 @@ def test_a_job_that_is_given_up_before_its_worker_begins_is_refused_as_any_other
     held = _Held()
     ticket = Turns(quick=1, most=1, name="test").take(held.begin, lambda reply: reply)
     until(lambda: held.asked.cancel())
-    with pytest.raises(OverLimit, match="in favour of another client"):
+    with pytest.raises(JobCancelled, match="in favour of another client"):
         ticket.result(5)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -115,6 +118,32 @@ def test_links_that_nobody_closes_do_no_harm_to_others() -> None:
 
 class TestRealServer:
     """The same with a real verifier in this process."""
+
+    @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+    def test_a_forked_process_uses_the_links_that_it_inherits(
+        self, text_pair: Pair, servers: dict[str, str]
+    ) -> None:
+        """Its sockets are the parent's, whose answer goes on."""
+        prompt = chat_prompt(text_pair.target, "go on")
+        right = generate_local(text_pair.target, prompt, OPTIONS)
+        with connect(servers[text_pair.target.path]) as link:
+            decoder = EdgeDecoder(link, method="ar")
+            answer = decoder.generate(prompt, OPTIONS)
+            begun = next(answer)
+            reads, writes = os.pipe()
+            if (child := os.fork()) == 0:
+                try:
+                    os.write(writes, repr(collect(EdgeDecoder(link, method="ar"), prompt)).encode())
+                finally:
+                    os._exit(0)
+            os.close(writes)
+            ended = bool(select.select([reads], [], [], 20)[0])
+            said = os.read(reads, 10_000) if ended else b""
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(reads)
+            assert said == repr(right).encode(), "the child's answer"
+            assert [*begun, *(token for chunk in answer for token in chunk)] == right, "the parent's answer"
 
     def test_history_goes_on_as_if_nothing_had_happened(self, pair: Pair, servers: dict[str, str]) -> None:
         prompt = chat_prompt(pair.target, "go on")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -358,6 +359,31 @@ def test_a_line_taken_out_shuts_its_owner_out(tmp_path: Path) -> None:
         keys.owner(f"Bearer {secret}")
     place.write_text("half a")  # a file that is broken changes nothing
     assert keys.owner(f"Bearer {other}") == "desk"
+
+
+def test_a_file_that_could_not_be_read_counts_as_soon_as_it_can(tmp_path: Path) -> None:
+    """An editor's new file may be readable by others, and its time does not change with its mode."""
+    place = tmp_path / "api.keys"
+    secret, other = new_key(place, "laptop"), new_key(place, "desk")
+    keys = ApiKeys(place)
+    kept = place.read_text().splitlines(keepends=True)[1]
+    place.unlink()
+    place.write_text(kept)
+    place.chmod(0o644)
+    assert keys.owner(f"Bearer {secret}") == "laptop", "the last file that could be read"
+    place.chmod(0o600)
+    with pytest.raises(ApiError):
+        keys.owner(f"Bearer {secret}")
+    assert keys.owner(f"Bearer {other}") == "desk"
+
+
+def test_keys_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    place = tmp_path / "api.keys"
+    names = [f"client-{number}" for number in range(24)]
+    with ThreadPoolExecutor(8) as several:
+        secrets = list(several.map(lambda name: new_key(place, name), names))
+    keys = ApiKeys(place)
+    assert [keys.owner(f"Bearer {secret}") for secret in secrets] == names
 
 
 @pytest.mark.parametrize("text", ["a b c\n", "a\n", "a " + "x" * 64 + "\n", "a g" + "0" * 63 + "\n"])

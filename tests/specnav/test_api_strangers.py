@@ -129,6 +129,17 @@ def test_pages_of_other_sites_get_nothing_where_nobody_has_a_key(
     assert ask({**JSON, **headers}, method=method, path=path)[0] == 403
 
 
+@pytest.mark.parametrize("field", ["response_format", "tools", "metadata", "foo", "logit_bias"])
+def test_a_body_that_is_nested_deeply_is_refused_wherever_that_shows(field: str) -> None:
+    """A body may be just shallow enough to be decoded, and too deep to be written or shown again."""
+    for deep in range(700, 1000, 2):
+        value = "[" * deep + "]" * deep
+        if field == "response_format":
+            value = f'{{"type": "json_schema", "json_schema": {{"schema": {{"enum": {value}}}}}}}'
+        status, error = ask(JSON, (json.dumps(BODY)[:-1] + f', "{field}": {value}}}').encode())
+        assert status in (400, 418), error
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/completions"), ("OPTIONS", "/v1/models"), ("PUT", "/healthz")])
 def test_a_wrong_method_is_told_the_right_ones(method: str, path: str) -> None:
     status, error = ask(JSON, method=method, path=path)

@@ -226,4 +226,7 @@ def _grammar(body: ChatBody) -> str:
     settings: object = schema.get("x-guidance", {})
     if not isinstance(settings, dict) or settings.get("lenient"):
         raise wrong(where, "x-guidance must not be lenient: unsupported keywords would be ignored")
-    return to_lark(json.dumps(schema), ".json")
+    try:
+        return to_lark(json.dumps(schema), ".json")
+    except ValueError as error:
+        raise wrong(where, f"the schema cannot be used: {error}") from None

@@ -202,10 +202,15 @@ def read_body(data: bytes, kind: type[AnyBody]) -> AnyBody:
         param = ".".join(filter(None, [place[1] if place else "", named[1] if named else ""]))
         raise ApiError(400, f"{param or 'the body'}: {_AT.sub('', said)}", param=param or None) from None
     except RecursionError:
-        raise ApiError(400, "the body is nested too deeply") from None
+        raise too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ApiError(400, f"the body is not JSON: {error}") from None
     return body
+
+
+def too_deep() -> ApiError:
+    """The error for a body that is too deep to be decoded, or to be shown or written again."""
+    return ApiError(400, "the body is nested too deeply")
 
 
 def _check_neutral(name: str, value: object) -> None:

@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 import msgspec
 from spec_vlm_nav.common.errors import ConsoleError
 from spec_vlm_nav.common.kept_file import read_small
-from specdec.whole_files import write_whole
+from specdec.whole_files import alone_in, write_whole
 
 PREFIX = "snc_"
 NONE = "none"  # setting of tokens_file that admits every process on this machine
@@ -144,11 +144,12 @@ class AccessTokens:
 
 def add_token(file: Path, token: Token) -> None:
     """Add a token to a file; it replaces one with the same name. Raises ConsoleError."""
-    kept = [each for each in read_tokens(file) or () if each.name != token.name]
-    rows = msgspec.json.format(msgspec.json.encode([*kept, token]), indent=1)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, rows + b"\n", private=True)
+        with alone_in(file.parent):
+            kept = [each for each in read_tokens(file) or () if each.name != token.name]
+            rows = msgspec.json.format(msgspec.json.encode([*kept, token]), indent=1)
+            write_whole(file, rows + b"\n", private=True)
     except OSError as error:
         raise ConsoleError(f"{file}: {error.strerror or error}") from error
 
