@@ -13,6 +13,7 @@ from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty, String
 
+from specnav.errors import UsageError
 from specnav.mission.live import mission_client
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.navigating import Robot
@@ -171,6 +172,30 @@ def test_a_client_that_ends_by_an_error_takes_its_mission_with_it(robot):
     with mission_client(domain=robot.graph.domain) as client, pytest.raises(BrokenPipeError):
         client.run(DRIVE, say)
     assert robot.phase() == "ended" and not robot.is_moving
+
+
+def test_a_client_is_told_that_mission_node_was_restarted_and_no_longer_knows_its_mission(robot):
+    def say(words):
+        if words.startswith("step 1 ") and robot.missions.is_up:
+            robot.missions.kill()
+            robot.missions = robot.start_missions()
+
+    with mission_client(domain=robot.graph.domain) as client, pytest.raises(UsageError, match="order resume"):
+        client.run(DRIVE, say)
+    assert robot.phase() == "paused" and not robot.is_moving
+
+
+def test_a_deciding_node_restarted_so_fast_that_nobody_missed_it_pauses(robot):
+    """Its action server comes back without the goal, whose result never comes."""
+    robot.run("steps:\n- ponder on\n")
+    wait_until(lambda: robot.phase() == "running", 5, "the start")
+    time.sleep(0.5)
+    robot.node.kill()
+    robot.node = robot.start_deciding()
+    wait_until(lambda: robot.phase() == "paused", 10, "the pause", lambda: robot.missions.text)
+    assert not robot.is_moving
+    wait_until(lambda: robot.order("resume").success, 5, "the resume")
+    robot.wait_until_moving()
 
 
 def test_a_lost_deciding_node_pauses(robot):

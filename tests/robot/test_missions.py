@@ -283,6 +283,7 @@ def test_odometry_that_was_set_anew_forgets_the_path():
     robot.mission._pose = None
     robot.record.path.clear()
     robot.end()
+    robot.tick()
     assert robot.record.items[1].code == "INVALID_INPUT"
 
 
@@ -413,3 +414,26 @@ def test_a_silent_motion_node_ends_the_course():
     base.driver.tick(base.pose, 3.0)
     assert base.ended[0][0] is ErrorCode.INTERNAL
     assert StepProgress.DONE.value == "done"
+
+
+@pytest.mark.parametrize("bounds", ["{on_failure: next}", "{on_failure: next, retries: 20}"])
+def test_any_number_of_steps_that_cannot_begin_ends_in_failures(bounds):
+    """Each failed within the one before it, until Python's stack was full."""
+    steps = "steps:\n- {repeat: 400, steps: [{return: start}]}\n- instruction: go to a\n"
+    robot = Robot(f"defaults: {bounds}\n{steps}")
+    for _ in range(400 * 21 + 1):
+        robot.tick(0.1)
+    assert robot.given == ["go to a"]
+    robot.end()
+    assert robot.record.phase is MissionPhase.ENDED and robot.record.code == "INVALID_INPUT"
+
+
+def test_a_return_without_a_path_that_was_paused_goes_back_once_there_is_one():
+    robot = Robot("steps:\n- return: start\n")
+    robot.mission.pause("by hand")
+    robot.tick(0.1)
+    assert robot.record.phase is MissionPhase.PAUSED
+    robot.walk((0, 0), (0.4, 0))
+    robot.mission.resume("", robot.now)
+    robot.tick(0.1)
+    assert isinstance(robot.given[-1], Route)

@@ -160,6 +160,7 @@ class Mission:
         self._pose: Pose | None = None
         self._step_m = 0.0
         self._ends_at = math.inf  # the end of a wait
+        self._impossible = ""  # why the step under way cannot be carried out; it fails at the next tick
 
     @classmethod
     def begin(cls, plan: MissionPlan, outputs: MissionOutputs, now: float, wall: float) -> Mission:
@@ -333,6 +334,8 @@ class Mission:
             self._give_up(item, ErrorCode.TIMEOUT, why)
         elif 0 < plan.max_m < self.record.distance_m:
             self._give_up(item, ErrorCode.TOO_FAR, f"the mission drove over {plan.max_m:g} m")
+        elif self._impossible:
+            self.on_result(self._token, ErrorCode.INVALID_INPUT, self._impossible, now)
         elif step.kind is StepKind.WAIT and now >= self._ends_at:
             self.on_result(self._token, ErrorCode.NONE, "", now)
         elif 0 < step.max_s < spent - (GRACE_S if step.kind is StepKind.INSTRUCTION else 0):
@@ -358,7 +361,7 @@ class Mission:
             self._finish()
             return
         self._token += 1
-        self._began, self._step_m = now, 0.0
+        self._began, self._step_m, self._impossible = now, 0.0, ""
         here = (self._pose.x, self._pose.y) if self._pose else None
         if here and not self.record.path:
             self.record.path.append(here)
@@ -377,8 +380,8 @@ class Mission:
         elif step.kind is StepKind.WAIT:
             self._ends_at = now + step.number
         elif not self.record.path or self._pose is None:
-            why = "no path to return along: no odometry, or it was reset"
-            self.on_result(self._token, ErrorCode.INVALID_INPUT, why, now)
+            # Not ended here: the steps behind it may be the same, and each would end within the one before.
+            self._impossible = "no path to return along: no odometry, or it was reset"
         else:
             way = way_back(self.record.path, self._destination(item))
             self._out.drive(self._token, Route(way))

@@ -51,7 +51,7 @@ from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.messages import duration_of, pose_of, status_of
 from spec_vlm_nav.ros.missions.course_driver import CourseDriver
-from spec_vlm_nav.ros.missions.instructing import Instructor
+from spec_vlm_nav.ros.missions.instructing import Instructor, LOST
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe
 from spec_vlm_nav_interfaces.action import RunMission
@@ -237,6 +237,8 @@ class MissionNode:
             objection = self._objection(now)
             if mission.record.phase is MissionPhase.RUNNING and "not heard" in objection:
                 mission.pause(objection)
+            if self._instructor.silent_s(now) > float(self._values["lost_after_s"]):
+                mission.pause(LOST)
             clock = time.localtime()
             mission.tick(now, 60 * clock.tm_hour + clock.tm_min, objection)
             if self._ticks % TOLD_TICKS == 0:
