@@ -437,3 +437,35 @@ def test_a_return_without_a_path_that_was_paused_goes_back_once_there_is_one():
     robot.mission.resume("", robot.now)
     robot.tick(0.1)
     assert isinstance(robot.given[-1], Route)
+
+
+def failed_and_returning(steps=1):
+    robot = Robot(f"defaults: {{on_failure: return}}\nsteps:\n- {{repeat: {steps}, steps: [go to a]}}\n")
+    robot.walk((0, 0), (0.4, 0))
+    robot.end(ErrorCode.BLOCKED, "a wall")
+    assert isinstance(robot.given[-1], Route)
+    return robot
+
+
+def test_the_longest_mission_also_returns_after_a_failure():
+    robot = failed_and_returning(500)
+    with pytest.raises(MissionError, match="at most 500"):
+        robot.mission.append(read("steps:\n- wait_s: 1\n").steps)
+    robot.end()
+    assert robot.record.phase is MissionPhase.ENDED and "returned to the start" in robot.record.why
+
+
+def test_a_pause_on_the_way_back_does_not_take_the_failures_place():
+    robot = failed_and_returning()
+    robot.mission.pause("by hand")
+    assert robot.record.why == "by hand"
+    robot.mission.resume("", robot.now)
+    assert "BLOCKED a wall" in robot.record.why
+    robot.end()
+    assert robot.record.code == "BLOCKED" and "BLOCKED a wall; returned to the start" in robot.record.why
+
+
+def test_a_way_back_that_was_skipped_is_not_called_a_return():
+    robot = failed_and_returning()
+    robot.mission.skip(robot.now)
+    assert robot.record.phase is MissionPhase.ENDED and "BLOCKED a wall; the way back was skipped" in robot.record.why

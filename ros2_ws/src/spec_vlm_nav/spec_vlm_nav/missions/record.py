@@ -90,6 +90,7 @@ class MissionRecord:
     distance_m: float = 0.0
     given_at: float = 0.0
     returning: bool = False  # it is on the way back after a failure
+    failure: str = ""  # that failure
     path: list[Point] = field(default_factory=list)
     spacing_m: float = 0.05
 
