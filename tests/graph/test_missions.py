@@ -240,3 +240,13 @@ def test_without_an_operator_nothing_moves_where_one_is_required(robot):
     robot.probe.say("presence", hold)
     time.sleep(0.4)
     assert not robot.is_moving, "and it stays so, until the next instruction"
+
+
+def test_a_kept_mission_that_can_neither_be_read_nor_put_aside_is_said_and_the_node_goes_on(robot, tmp_path):
+    (tmp_path / "mission.json").write_text("nonsense")
+    (tmp_path / "mission.bad" / "taken").mkdir(parents=True)
+    arguments = ros_args({"__ns": "/other"}, state_file=str(tmp_path / "mission.json"))
+    node = robot.graph.start("other", "spec_vlm_nav.ros.nodes.mission_node", *arguments)
+    node.wait_for("mission_node ready")
+    assert "holds no mission" in node.text and "cannot be kept" in node.text
+    assert node.end() == 0

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+from dataclasses import replace
 
 import pytest
 
@@ -469,3 +471,18 @@ def test_a_way_back_that_was_skipped_is_not_called_a_return():
     robot = failed_and_returning()
     robot.mission.skip(robot.now)
     assert robot.record.phase is MissionPhase.ENDED and "BLOCKED a wall; the way back was skipped" in robot.record.why
+
+
+def test_a_pipe_in_the_place_of_the_kept_mission_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "mission.json")
+    with pytest.raises(ValueError, match="must be a regular file"):
+        load(tmp_path / "mission.json")
+
+
+def test_the_longest_mission_is_kept_whole(tmp_path):
+    robot = Robot(f"steps:\n- {{repeat: 500, steps: [{{instruction: go on, hint: {'é' * 200}}}]}}\n")
+    robot.record.items[:] = [replace(i, message="\U0001f6d1" * 1000) for i in robot.record.items]
+    robot.record.path[:] = [(1.23456789012345 + i, -9.87654321098765) for i in range(4000)]
+    save(robot.record, tmp_path / "mission.json")
+    assert (tmp_path / "mission.json").stat().st_size > 1 << 20
+    assert load(tmp_path / "mission.json") == robot.record

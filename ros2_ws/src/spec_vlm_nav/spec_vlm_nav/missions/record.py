@@ -30,10 +30,11 @@ from typing import Any
 
 import msgspec
 from spec_vlm_nav.common.codes import ErrorCode
-from spec_vlm_nav.common.kept_file import write_whole
+from spec_vlm_nav.common.kept_file import read_small, write_whole
 from spec_vlm_nav.missions.plan import MissionPlan, MissionStep
 
 Point = tuple[float, float]  # in the odometry frame, m
+MOST_BYTES = 1 << 24  # of a file; the longest mission needs a few MB
 MOST_NUMBER = 1e10  # of any field of a record; squares of it are still finite
 
 
@@ -112,9 +113,9 @@ def load(file: Path) -> MissionRecord | None:
     Raises ValueError for a file that is not a mission, and OSError.
     """
     try:
-        record = msgspec.json.decode(file.read_bytes(), type=MissionRecord)
-    except FileNotFoundError:
-        return None
+        if (data := read_small(file, MOST_BYTES)) is None:
+            return None
+        record = msgspec.json.decode(data, type=MissionRecord)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{file} holds no mission: {error}") from error
     if wrong := _contradiction(record):

@@ -24,7 +24,6 @@ on disk and waits for `resume` after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 import time
 from typing import Any, NoReturn
 
@@ -36,7 +35,7 @@ from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from spec_vlm_nav.common.geometry import Pose
-from spec_vlm_nav.common.kept_file import home
+from spec_vlm_nav.common.kept_file import given_path, home
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.driving import DrivingCourse
 from spec_vlm_nav.missions.parameters import MISSION
@@ -72,8 +71,9 @@ class MissionNode:
         self._values = declare(node, MISSION)
         guard = LimitLoosening(node, MISSION, self._values, StandstillWatch(node).why_not).check
         follow_changes(node, MISSION, self._values, lambda _: None, guard=guard)
-        given = str(self._values["state_file"])
-        self._file = Path(given).expanduser() if given else home(node.get_namespace()) / "mission.json"
+        self._file = given_path(
+            "state_file", str(self._values["state_file"]), lambda: home(node.get_namespace()) / "mission.json"
+        )
         self._mission: Mission | None = None
         self._pose: tuple[float, Pose] | None = None
         self._motion_at = -1e9  # when motion_node was last heard
@@ -306,10 +306,14 @@ class MissionNode:
         try:
             record = load(self._file)
         except (ValueError, OSError) as error:
-            bad = self._file.with_suffix(".bad")
-            self.node.get_logger().error(f"{error}; kept as {bad}")
+            bad, then = self._file.with_suffix(".bad"), ""
             if self._file.is_file():
-                self._file.replace(bad)
+                try:
+                    self._file.replace(bad)
+                    then = f"; kept as {bad}"
+                except OSError as failure:
+                    then = f"; it cannot be kept as {bad} ({failure.strerror}), the next mission replaces it"
+            self.node.get_logger().error(one_line(f"{error}{then}", LONGEST_LINE))
             return
         if record is not None and record.phase is not MissionPhase.ENDED:
             self._mission = Mission.restored(record, self, time.monotonic())
