@@ -13,6 +13,7 @@ from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty, String
 
+from spec_vlm_nav.missions.record import MissionPhase, load
 from specnav.errors import UsageError
 from specnav.mission.live import mission_client
 from tests.graph.harness import Graph, ros_args, wait_until
@@ -34,8 +35,7 @@ class MissionRobot(Robot):
         self._change = self.probe.node.create_client(ChangeMission, "mission_node/change")
         assert self._client.wait_for_server(10)
 
-    def start_missions(self):
-        module = "spec_vlm_nav.ros.nodes.mission_node"
+    def start_missions(self, module="spec_vlm_nav.ros.nodes.mission_node"):
         node = self.graph.start("mission_node", module, *ros_args(state_file=str(self.file)))
         node.wait_for("ready")
         return node
@@ -206,6 +206,21 @@ def test_a_lost_deciding_node_pauses(robot):
     assert "vlm_nav_node is not heard" in robot.order("look").results
     robot.operator.transition("activate")
     wait_until(lambda: robot.order("resume").success, 5, "the resume")
+
+
+def test_a_slow_disk_does_not_keep_the_mission_from_its_heartbeats(robot):
+    """They come from the thread that saved: motion_node missed them and stopped the robot."""
+    assert robot.missions.end() == 0
+    robot.missions = robot.start_missions("tests.graph.slow_disk_missions")
+    robot.order("look")
+    time.sleep(1.0)  # the action's client has found it, too
+    robot.run(DRIVE)
+    robot.wait_until_moving()
+    time.sleep(4.0)
+    assert robot.phase() == "running", robot.missions.text
+    robot.order("pause")
+    assert robot.missions.end() == 0
+    assert load(robot.file).phase is MissionPhase.PAUSED
 
 
 def test_what_cannot_be_carried_out_is_refused_with_the_line(robot):

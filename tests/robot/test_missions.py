@@ -12,7 +12,7 @@ from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.missions.driving import Driver, Route, Turn
 from spec_vlm_nav.missions.reading import read
-from spec_vlm_nav.missions.record import MissionPhase, StepProgress, load, save
+from spec_vlm_nav.missions.record import MissionPhase, StepProgress, encode, load, save
 from spec_vlm_nav.missions.run import Mission, StopLatch
 
 A_TO_C = "steps:\n- instruction: go to a\n- instruction: go to b\n- instruction: go to c\n"
@@ -267,7 +267,7 @@ def test_after_a_restart_it_is_paused_and_goes_on_where_it_was(tmp_path):
     robot = Robot(A_TO_C)
     robot.end()
     robot.walk((0, 0), (0.5, 0))
-    save(robot.record, tmp_path / "mission.json")
+    save(encode(robot.record), tmp_path / "mission.json")
     again = Robot.__new__(Robot)
     again.given, again.logged, again.stood, again.now, again.token = [], [], [], 0.0, 0
     again.mission = Mission.restored(load(tmp_path / "mission.json"), again, 0.0)
@@ -324,7 +324,7 @@ def test_a_new_stop_is_known_whatever_the_clock_does(told, new):
 )
 def test_a_record_edited_by_hand_that_cannot_go_on_is_refused(tmp_path, change, said):
     file = tmp_path / "mission.json"
-    save(Robot(A_TO_C).record, file)
+    save(encode(Robot(A_TO_C).record), file)
     edited = json.loads(file.read_text())
     change(edited)
     file.write_text(json.dumps(edited))
@@ -339,7 +339,7 @@ def test_a_file_that_holds_no_record_is_said_and_a_half_written_one_replaces_not
     with pytest.raises(ValueError, match="holds no mission"):
         load(file)
     robot = Robot(A_TO_C)
-    save(robot.record, file)
+    save(encode(robot.record), file)
     good = file.read_bytes()
 
     def full(fd):
@@ -347,7 +347,7 @@ def test_a_file_that_holds_no_record_is_said_and_a_half_written_one_replaces_not
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError):
-        save(robot.record, file)
+        save(encode(robot.record), file)
     assert file.read_bytes() == good and list(tmp_path.iterdir()) == [file]
 
 
@@ -483,6 +483,6 @@ def test_the_longest_mission_is_kept_whole(tmp_path):
     robot = Robot(f"steps:\n- {{repeat: 500, steps: [{{instruction: go on, hint: {'é' * 200}}}]}}\n")
     robot.record.items[:] = [replace(i, message="\U0001f6d1" * 1000) for i in robot.record.items]
     robot.record.path[:] = [(1.23456789012345 + i, -9.87654321098765) for i in range(4000)]
-    save(robot.record, tmp_path / "mission.json")
+    save(encode(robot.record), tmp_path / "mission.json")
     assert (tmp_path / "mission.json").stat().st_size > 1 << 20
     assert load(tmp_path / "mission.json") == robot.record

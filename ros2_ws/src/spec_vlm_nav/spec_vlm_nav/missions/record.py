@@ -101,9 +101,14 @@ class MissionRecord:
         return next((item for item in self.items if not item.is_over), None)
 
 
-def save(record: MissionRecord, file: Path) -> None:
-    """Write a record. Raises OSError."""
-    write_whole(file, msgspec.json.encode(record))
+def encode(record: MissionRecord) -> bytes:
+    """Return a record as it is stored."""
+    return msgspec.json.encode(record)
+
+
+def save(data: bytes, file: Path) -> None:
+    """Write an encoded record. Raises OSError."""
+    write_whole(file, data)
 
 
 def load(file: Path) -> MissionRecord | None:

@@ -36,12 +36,21 @@ from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.common.kept_file import given_path, home
+from spec_vlm_nav.common.newest import NewestWorker
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.driving import DrivingCourse
 from spec_vlm_nav.missions.parameters import MISSION
 from spec_vlm_nav.missions.plan import MissionStep
 from spec_vlm_nav.missions.reading import read
-from spec_vlm_nav.missions.record import load, MissionPhase, MissionRecord, results, results_json, save
+from spec_vlm_nav.missions.record import (
+    encode,
+    load,
+    MissionPhase,
+    MissionRecord,
+    results,
+    results_json,
+    save,
+)
 from spec_vlm_nav.missions.run import Mission, StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
@@ -61,6 +70,7 @@ from std_msgs.msg import Bool, Empty, String
 TICK_S = 0.1
 TOLD_TICKS = 5
 ODOM_S = 1.0
+SAVE_S = 4.0  # longest wait for the disk at the end; ros2 launch kills after 5 s
 
 
 class MissionNode:
@@ -80,6 +90,8 @@ class MissionNode:
         self._estopped = ""
         self._stops = StopLatch()
         self._ticks, self._is_saved, self._holds = 0, True, False
+        # In a thread of its own: heartbeats and stops must not wait for the disk.
+        self._saver: NewestWorker[bytes, str] = NewestWorker(self._save, lambda: None, "mission file")
         self._told = node.create_publisher(String, "~/mission", qos("reliable", 1, latched=True))
         self._presence = node.create_publisher(Presence, "presence", RELIABLE)
         self._instructor = Instructor(node)
@@ -245,7 +257,10 @@ class MissionNode:
                 self.changed()
         self._hold(mission is not None and mission.record.phase is MissionPhase.RUNNING)
         if not self._is_saved and self._record is not None:
-            self._save(self._record)
+            self._is_saved = True
+            self._saver.put(encode(self._record), now)
+        if (saved := self._saver.take()) is not None:
+            self._tell_trouble(saved[0])
         self._answer()
 
     def _hold(self, holds: bool) -> None:
@@ -292,13 +307,18 @@ class MissionNode:
 
     # -- storage
 
-    def _save(self, record: MissionRecord) -> None:
-        self._is_saved = True
+    def _save(self, data: bytes) -> str:
+        """Write an encoded mission; returns why it cannot be, or ""."""
         try:
-            save(record, self._file)
+            save(data, self._file)
         except OSError as error:
+            return str(error)
+        return ""
+
+    def _tell_trouble(self, trouble: str) -> None:
+        if trouble:
             self.node.get_logger().warning(
-                f"the mission cannot be saved and would be lost at a restart: {error}",
+                f"the mission cannot be saved and would be lost at a restart: {trouble}",
                 throttle_duration_sec=60.0,
             )
 
@@ -335,8 +355,10 @@ class MissionNode:
         """Pause the mission: the robot stands, and the mission can be resumed later."""
         self._pause("mission_node ends")
         self._hold(False)
-        if self._record is not None:
-            self._save(self._record)
+        if not self._saver.close(SAVE_S):
+            self._tell_trouble(f"{self._file}: the disk has not answered for {SAVE_S:g} s")
+        elif self._record is not None:
+            self._tell_trouble(self._save(encode(self._record)))
 
 
 def _result(record: MissionRecord) -> RunMission.Result:
