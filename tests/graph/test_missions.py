@@ -138,6 +138,7 @@ def test_a_stop_pauses_and_an_estop_does_until_it_is_reset(robot):
     robot.probe.say("instruction", String(data="go\n[ERROR] \x1b[31mforged"))
     wait_until(lambda: robot.phase() == "paused", 5, "the pause")
     assert "another instruction: \"go [ERROR] ?[31mforged\"" in robot.missions.text
+    assert json.loads(robot.order("look").results)["why"] == 'another instruction: "go [ERROR] ?[31mforged"'
 
 
 def test_a_mission_given_at_the_end_of_another_leaves_its_client_with_a_result(robot):

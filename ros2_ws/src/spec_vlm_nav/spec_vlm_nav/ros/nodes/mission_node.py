@@ -174,7 +174,7 @@ class MissionNode:
 
     def _pause(self, why: str) -> None:
         if self._mission is not None:
-            self._mission.pause(why)
+            self._mission.pause(one_line(why))  # it may repeat foreign words, and a client shows it
 
     def _change(self, request: ChangeMission.Request) -> str:
         mission, now = self._mission, time.monotonic()
@@ -277,7 +277,7 @@ class MissionNode:
 
         def done(code: ErrorCode, message: str, decisions: int) -> None:
             if self._mission is not None:
-                self._mission.on_result(token, code, message, time.monotonic(), decisions)
+                self._mission.on_result(token, code, one_line(message), time.monotonic(), decisions)
 
         self._instructor.give(step, done)
 
@@ -286,7 +286,7 @@ class MissionNode:
 
         def done(code: ErrorCode, message: str) -> None:
             if self._mission is not None:
-                self._mission.on_result(token, code, message, time.monotonic())
+                self._mission.on_result(token, code, one_line(message), time.monotonic())
 
         self._wheels.drive(course, done)
 
