@@ -81,21 +81,32 @@ def test_a_motion_left_that_is_no_number_does_not_hide_the_robots_state(node):
         assert told["left_deg"] == (29 if left == 0.5 else None)
 
 
-def test_a_goal_that_its_server_does_not_know_is_not_done(node):
-    """A server that was restarted meanwhile answers with an empty result, whose code is NONE."""
-    server = DeferringServer(node.node, NavigateInstruction, "navigate_instruction", lambda goal: None)
-    ended = []
-    instructor = Instructor(node.node)
-    wait_until(lambda: instructor.is_there, 10, "the server")
-    send = instructor._client.send_goal_async
+def loses_goals(node, kind, name, client):
+    """An action server that forgets each goal once it has accepted it, like one that is restarted."""
+    server = DeferringServer(node.node, kind, name, lambda goal: None)
+    wait_until(client.server_is_ready, 10, "the server")
+    send = client.send_goal_async
 
-    def lose_it(*given, **more):
+    def send_and_lose(*given, **more):
         sent = send(*given, **more)
         sent.add_done_callback(lambda _: server._goal_handles.clear())
         return sent
 
-    instructor._client.send_goal_async = lose_it
+    client.send_goal_async = send_and_lose
+
+
+def test_a_goal_that_its_server_does_not_know_is_not_done(node):
+    """The server's answer is an empty result, whose code is NONE."""
+    instructor, ended = Instructor(node.node), []
+    loses_goals(node, NavigateInstruction, "navigate_instruction", instructor._client)
     instructor.give(MissionStep(StepKind.INSTRUCTION, "go"), lambda *said: ended.append(said))
     wait_until(lambda: ended, 10, "an end")
     assert ended[0][0] is ErrorCode.INTERNAL and "restarted" in ended[0][1]
-    server.destroy()
+
+
+def test_a_mission_that_its_node_does_not_know_is_not_told_as_done(node):
+    robot, told = RosRobot(node.node, "", {p.name: p.default for p in CONSOLE}, lambda name, what: None), []
+    loses_goals(node, RunMission, "run_mission", robot._missions)
+    robot.run_mission("finish", lambda *said: told.append(said))
+    wait_until(lambda: told, 10, "an answer")
+    assert told[0][0] is False and "restarted" in told[0][1]
