@@ -24,6 +24,7 @@ on disk and waits for `resume` after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import threading
 import time
 from typing import Any, NoReturn
 
@@ -70,6 +71,7 @@ from std_msgs.msg import Bool, Empty, String
 TICK_S = 0.1
 TOLD_TICKS = 5
 ODOM_S = 1.0
+KEPT_S = 0.5  # longest wait for a new mission to reach the disk before it begins
 SAVE_S = 4.0  # longest wait for the disk at the end; ros2 launch kills after 5 s
 
 
@@ -91,7 +93,8 @@ class MissionNode:
         self._stops = StopLatch()
         self._ticks, self._is_saved, self._holds = 0, True, False
         # In a thread of its own: heartbeats and stops must not wait for the disk.
-        self._saver: NewestWorker[bytes, str] = NewestWorker(self._save, lambda: None, "mission file")
+        self._saved = threading.Event()
+        self._saver: NewestWorker[bytes, str] = NewestWorker(self._save, self._saved.set, "mission file")
         self._told = node.create_publisher(String, "~/mission", qos("reliable", 1, latched=True))
         self._presence = node.create_publisher(Presence, "presence", RELIABLE)
         self._instructor = Instructor(node)
@@ -170,6 +173,8 @@ class MissionNode:
         self._mission = Mission.begin(plan, self, time.monotonic(), time.time())
         self.log(f"mission of {len(plan.steps)} steps")
         self.changed()
+        self._keep(self._mission.record)
+        self._saved.wait(KEPT_S)  # a client that is told of its mission finds it after a restart
         self._tick()
 
     def _pause(self, why: str) -> None:
@@ -257,8 +262,7 @@ class MissionNode:
                 self.changed()
         self._hold(mission is not None and mission.record.phase is MissionPhase.RUNNING)
         if not self._is_saved and self._record is not None:
-            self._is_saved = True
-            self._saver.put(encode(self._record), now)
+            self._keep(self._record)
         if (saved := self._saver.take()) is not None:
             self._tell_trouble(saved[0])
         self._answer()
@@ -306,6 +310,12 @@ class MissionNode:
         self.node.get_logger().info(one_line(text, LONGEST_LINE))  # it may repeat foreign words
 
     # -- storage
+
+    def _keep(self, record: MissionRecord) -> None:
+        """Have a mission written."""
+        self._is_saved = True
+        self._saved.clear()
+        self._saver.put(encode(record), 0.0)
 
     def _save(self, data: bytes) -> str:
         """Write an encoded mission; returns why it cannot be, or ""."""
