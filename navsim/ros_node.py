@@ -44,6 +44,7 @@ from navsim.simulation import ResetRequest, Simulation, Snapshot, parse_reset, s
 MAX_WALL_STEP = 0.25  # s; after a stall of the machine the robot must not jump
 NODE_NAME = "navsim"
 KNOWN = {setting.name: setting for setting in SETTINGS}
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 SPIN_S = 0.1  # longest delay until a signal is noticed
 
 
@@ -227,7 +228,7 @@ class NavsimNode(Node):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM; returns 0, 1 after a failure, or 2 for invalid parameters."""
+    """Run the node until a signal ends it; returns 0, 1 after a failure, or 2 for invalid parameters."""
     asked_to_end = False
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -235,8 +236,9 @@ def main(arguments: list[str] | None = None) -> int:
         asked_to_end = True
 
     # rclpy's own handlers may close the context during a call; a flag is checked between calls instead.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:  # nohup
+            signal.signal(number, on_signal)
     try:
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     except Exception as error:  # ROS arguments or a parameter file that cannot be read

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class RunView:
@@ -25,7 +28,12 @@ class RunView:
 
 def say(console: Console, words: str) -> None:
     """Print one line verbatim: no markup, and never folded, so that it can be searched and copied."""
-    console.print(escape(words), soft_wrap=True, highlight=False)
+    console.print(plain(words), soft_wrap=True, highlight=False)
+
+
+def plain(words: str) -> str:
+    """Words without markup and control characters, which could rule the terminal: they may repeat foreign words."""
+    return escape(_CONTROL.sub("?", words))
 
 
 def progress_bar(console: Console, unit: str = "") -> Progress:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from spec_vlm_nav.missions.plan import MissionPlan
 from spec_vlm_nav.missions.reading import from_sentence, read
 from specdec.settings_files import read_file
 from specnav.errors import UsageError
 from specnav.results.files import write_bytes_atomic
-from specnav.terminal import plain_table
+from specnav.terminal import plain, plain_table
 
 MOST_BYTES = 400_000
 
@@ -48,7 +47,7 @@ def show(results: Mapping[str, Any], console: Console | None = None) -> None:
         ended = step["progress"] + (f": {said}" if said else "")
         figures = (step["tries"], f"{step['elapsed_s']:.1f}", f"{step['distance_m']:.2f}", step["decisions"])
         words = (str(step["number"]), step["words"], *map(str, figures), ended)
-        table.add_row(*map(escape, words))
+        table.add_row(*map(plain, words))
     (console or Console()).print(table)
 
 
@@ -59,7 +58,7 @@ def show_plan(results: Mapping[str, Any]) -> None:
         bounds = [f"{step[key]:g} {unit}" for key, unit in (("max_s", "s"), ("max_m", "m")) if step[key]]
         table.add_row(
             str(step["number"]),
-            escape(step["words"]),
+            plain(step["words"]),
             ", ".join(bounds) or "the robot's own",
             str(step["retries"]),
             step["on_failure"],

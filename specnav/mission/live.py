@@ -20,6 +20,11 @@ from specnav.ros_node import checked_namespace, own_node
 
 SERVER_S, ANSWER_S, SPIN_S = 8.0, 5.0, 0.05
 STAND_S = 3.0
+SILENT_S = 5.0  # longest silence about a mission; mission_node reports 10 times a second
+LOST = (
+    "mission_node does not report on the mission any more: see its log; "
+    "one that was restarted goes on after specnav mission order resume"
+)
 START = "start it: ros2 run spec_vlm_nav mission_node (or mission:=true in the launch file)"
 
 
@@ -51,10 +56,11 @@ class MissionClient:
         """
         if not self._spin(self._actions.server_is_ready, wait_s):
             raise UsageError(f"no mission_node found; {START}")
-        told = ""
+        told, silent_s = "", 0.0
 
         def on_feedback(message: Any) -> None:
-            nonlocal told
+            nonlocal told, silent_s
+            silent_s = 0.0
             f = message.feedback
             doing = f"step {f.step} ({f.steps_over + 1} of {f.steps}): {f.doing}" if f.step else ""
             words = doing if f.phase == "running" else ": ".join(p for p in (f.phase, f.why) if p)
@@ -68,7 +74,12 @@ class MissionClient:
                 raise UsageError("mission_node does not respond; see its log")
             ended = sent.result().get_result_async()
             while not ended.done():
+                began = time.monotonic()
                 self._executor.spin_once(timeout_sec=SPIN_S)
+                # Counted in turns: while this process was suspended, nobody listened.
+                silent_s += min(time.monotonic() - began, 2 * SPIN_S)
+                if silent_s > SILENT_S:
+                    raise UsageError(LOST)
                 watch()
         except BaseException:  # the robot must not carry on unattended
             if self._spin(sent.done, STAND_S):
@@ -77,7 +88,7 @@ class MissionClient:
             raise
         result = ended.result().result
         if not result.results:
-            raise UsageError(result.error_msg.replace("\n", "; "))
+            raise UsageError(result.error_msg.replace("\n", "; ") or LOST)
         return dict(json.loads(result.results))
 
     def order(self, order: str, **values: Any) -> tuple[bool, str, dict[str, Any] | None]:

@@ -56,13 +56,16 @@ class Robot:
         self.mover = graph.start(
             "motion_node", "spec_vlm_nav.ros.nodes.motion_node", *ros_args(max_linear=0.3)
         )
-        self.node = graph.start("vlm_nav_node", "tests.graph.scripted_node", *ros_args(patience_s=1.0))
+        self.node = self.start_deciding()
         self.operator = Operator(graph)
         self.mover.wait_for("ready")
         self.node.wait_for("ready")
         wait_until(lambda: self.probe.node.count_subscribers("image") > 0, 10, "the camera's subscriber")
         wait_until(lambda: self.probe.heard("cmd_vel") != [], 10, "cmd_vel")
         time.sleep(0.5)
+
+    def start_deciding(self):
+        return self.graph.start("vlm_nav_node", "tests.graph.scripted_node", *ros_args(patience_s=1.0))
 
     @property
     def is_moving(self):

@@ -13,6 +13,8 @@ from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty, String
 
+from spec_vlm_nav.missions.record import MissionPhase, load
+from specnav.errors import UsageError
 from specnav.mission.live import mission_client
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.navigating import Robot
@@ -33,8 +35,7 @@ class MissionRobot(Robot):
         self._change = self.probe.node.create_client(ChangeMission, "mission_node/change")
         assert self._client.wait_for_server(10)
 
-    def start_missions(self):
-        module = "spec_vlm_nav.ros.nodes.mission_node"
+    def start_missions(self, module="spec_vlm_nav.ros.nodes.mission_node"):
         node = self.graph.start("mission_node", module, *ros_args(state_file=str(self.file)))
         node.wait_for("ready")
         return node
@@ -137,6 +138,7 @@ def test_a_stop_pauses_and_an_estop_does_until_it_is_reset(robot):
     robot.probe.say("instruction", String(data="go\n[ERROR] \x1b[31mforged"))
     wait_until(lambda: robot.phase() == "paused", 5, "the pause")
     assert "another instruction: \"go [ERROR] ?[31mforged\"" in robot.missions.text
+    assert json.loads(robot.order("look").results)["why"] == 'another instruction: "go [ERROR] ?[31mforged"'
 
 
 def test_a_mission_given_at_the_end_of_another_leaves_its_client_with_a_result(robot):
@@ -173,6 +175,30 @@ def test_a_client_that_ends_by_an_error_takes_its_mission_with_it(robot):
     assert robot.phase() == "ended" and not robot.is_moving
 
 
+def test_a_client_is_told_that_mission_node_was_restarted_and_no_longer_knows_its_mission(robot):
+    def say(words):
+        if words.startswith("step 1 ") and robot.missions.is_up:
+            robot.missions.kill()
+            robot.missions = robot.start_missions()
+
+    with mission_client(domain=robot.graph.domain) as client, pytest.raises(UsageError, match="order resume"):
+        client.run(DRIVE, say)
+    assert robot.phase() == "paused" and not robot.is_moving
+
+
+def test_a_deciding_node_restarted_so_fast_that_nobody_missed_it_pauses(robot):
+    """Its action server comes back without the goal, whose result never comes."""
+    robot.run("steps:\n- ponder on\n")
+    wait_until(lambda: robot.phase() == "running", 5, "the start")
+    time.sleep(0.5)
+    robot.node.kill()
+    robot.node = robot.start_deciding()
+    wait_until(lambda: robot.phase() == "paused", 10, "the pause", lambda: robot.missions.text)
+    assert not robot.is_moving
+    wait_until(lambda: robot.order("resume").success, 5, "the resume")
+    robot.wait_until_moving()
+
+
 def test_a_lost_deciding_node_pauses(robot):
     robot.run("steps:\n- wait_s: 60\n")
     wait_until(lambda: robot.phase() == "running", 5, "the start")
@@ -181,6 +207,21 @@ def test_a_lost_deciding_node_pauses(robot):
     assert "vlm_nav_node is not heard" in robot.order("look").results
     robot.operator.transition("activate")
     wait_until(lambda: robot.order("resume").success, 5, "the resume")
+
+
+def test_a_slow_disk_does_not_keep_the_mission_from_its_heartbeats(robot):
+    """They come from the thread that saved: motion_node missed them and stopped the robot."""
+    assert robot.missions.end() == 0
+    robot.missions = robot.start_missions("tests.graph.slow_disk_missions")
+    robot.order("look")
+    time.sleep(1.0)  # the action's client has found it, too
+    robot.run(DRIVE)
+    robot.wait_until_moving()
+    time.sleep(4.0)
+    assert robot.phase() == "running", robot.missions.text
+    robot.order("pause")
+    assert robot.missions.end() == 0
+    assert load(robot.file).phase is MissionPhase.PAUSED
 
 
 def test_what_cannot_be_carried_out_is_refused_with_the_line(robot):
@@ -215,3 +256,13 @@ def test_without_an_operator_nothing_moves_where_one_is_required(robot):
     robot.probe.say("presence", hold)
     time.sleep(0.4)
     assert not robot.is_moving, "and it stays so, until the next instruction"
+
+
+def test_a_kept_mission_that_can_neither_be_read_nor_put_aside_is_said_and_the_node_goes_on(robot, tmp_path):
+    (tmp_path / "mission.json").write_text("nonsense")
+    (tmp_path / "mission.bad" / "taken").mkdir(parents=True)
+    arguments = ros_args({"__ns": "/other"}, state_file=str(tmp_path / "mission.json"))
+    node = robot.graph.start("other", "spec_vlm_nav.ros.nodes.mission_node", *arguments)
+    node.wait_for("mission_node ready")
+    assert "holds no mission" in node.text and "cannot be kept" in node.text
+    assert node.end() == 0

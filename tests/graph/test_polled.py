@@ -1,12 +1,22 @@
 """Subscriptions that are asked, and what becomes of actions at a node's end; over DDS."""
 
+import json
+import math
 import time
 
 import pytest
 from rclpy.action import ActionClient, ActionServer
-from spec_vlm_nav_interfaces.action import RunMission
+from spec_vlm_nav_interfaces.action import NavigateInstruction, RunMission
+from spec_vlm_nav_interfaces.msg import MotionStatus
 from std_msgs.msg import String
 
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.console.parameters import CONSOLE
+from spec_vlm_nav.console.words import page_message
+from spec_vlm_nav.missions.plan import MissionStep, StepKind
+from spec_vlm_nav.ros.basics import DeferringServer
+from spec_vlm_nav.ros.console.robot import RosRobot
+from spec_vlm_nav.ros.missions.instructing import Instructor
 from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.run import destroy
 from tests.graph.harness import Graph, wait_until
@@ -59,3 +69,44 @@ def test_actions_end_with_their_node(node):
     node.node.executor.shutdown()
     destroy(node.node)
     assert not any(one in actions for one in node.node.waitables)
+
+
+def test_a_motion_left_that_is_no_number_does_not_hide_the_robots_state(node):
+    """motion_node itself repeats the numbers of a command that it refuses for them."""
+    robot = RosRobot(node.node, "", {p.name: p.default for p in CONSOLE}, lambda name, what: None)
+    for left in (math.nan, math.inf, 0.5):
+        robot._on_status(MotionStatus(left_distance_m=left, left_angle_rad=left, reason="refused"))
+        told = json.loads(page_message("state", robot.state()))
+        assert told["reason"] == "refused"
+        assert told["left_deg"] == (29 if left == 0.5 else None)
+
+
+def loses_goals(node, kind, name, client):
+    """An action server that forgets each goal once it has accepted it, like one that is restarted."""
+    server = DeferringServer(node.node, kind, name, lambda goal: None)
+    wait_until(client.server_is_ready, 10, "the server")
+    send = client.send_goal_async
+
+    def send_and_lose(*given, **more):
+        sent = send(*given, **more)
+        sent.add_done_callback(lambda _: server._goal_handles.clear())
+        return sent
+
+    client.send_goal_async = send_and_lose
+
+
+def test_a_goal_that_its_server_does_not_know_is_not_done(node):
+    """The server's answer is an empty result, whose code is NONE."""
+    instructor, ended = Instructor(node.node), []
+    loses_goals(node, NavigateInstruction, "navigate_instruction", instructor._client)
+    instructor.give(MissionStep(StepKind.INSTRUCTION, "go"), lambda *said: ended.append(said))
+    wait_until(lambda: ended, 10, "an end")
+    assert ended[0][0] is ErrorCode.INTERNAL and "restarted" in ended[0][1]
+
+
+def test_a_mission_that_its_node_does_not_know_is_not_told_as_done(node):
+    robot, told = RosRobot(node.node, "", {p.name: p.default for p in CONSOLE}, lambda name, what: None), []
+    loses_goals(node, RunMission, "run_mission", robot._missions)
+    robot.run_mission("finish", lambda *said: told.append(said))
+    wait_until(lambda: told, 10, "an answer")
+    assert told[0][0] is False and "restarted" in told[0][1]

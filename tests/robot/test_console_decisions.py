@@ -1,5 +1,7 @@
 """What the console's pages are notified of decisions."""
 
+import time
+
 import pytest
 
 from spec_vlm_nav.console.decisions import time_shares
@@ -54,3 +56,12 @@ def test_decisions_that_come_within_one_turn_of_the_loop_are_all_told_once(tmp_p
     decided[:] = decided[-1:]
     world.pages._woken("", "decision")
     assert world.told(anna, "decisions") == [], "robots keep the last ones only"
+
+
+def test_the_shares_of_the_longest_answer_are_counted_at_once():
+    """With `ar` each of up to 1024 tokens is a round; the console's thread was held up for seconds."""
+    lanes = ("edge", "uplink", "cloud", "downlink")
+    spans = [(lanes[i % 4], "a span", float(i), i + 1.0) for i in range(20_000)]
+    began = time.process_time()
+    assert time_shares(spans) == {"camera": 0.0, "edge": 5000.0, "link": 10_000.0, "cloud": 5000.0}
+    assert time.process_time() - began < 2.0

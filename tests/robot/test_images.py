@@ -14,6 +14,7 @@ from spec_vlm_nav.camera.images import (
     black_like,
     decode,
     fit,
+    from_raw,
     prepare,
     same_scene,
     to_jpeg,
@@ -157,6 +158,16 @@ def test_very_many_scans_are_refused_in_a_jpeg_of_several_pictures_too(kind):
     with pytest.raises(FrameError, match="too many JPEG scans"):
         decode(bomb)
     assert not same_scene(bomb, bomb, 0.0)
+
+
+@pytest.mark.parametrize(("width", "height"), [(65_501, 16), (16, 70_000)])
+def test_a_picture_that_no_jpeg_can_hold_is_refused_in_one_line(width, height):
+    raw = RawImage("rgb8", width, height, 3 * width, bytes(3 * width * height))
+    out = io.BytesIO()
+    Image.new("RGB", (width, height)).save(out, "PNG")
+    for look in (lambda: from_raw(raw), lambda: decode(out.getvalue())):
+        with pytest.raises(FrameError, match="too large"):
+            look()
 
 
 def test_a_raw_picture_has_the_bound_of_a_compressed_one():

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +12,7 @@ from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.missions.driving import Driver, Route, Turn
 from spec_vlm_nav.missions.reading import read
-from spec_vlm_nav.missions.record import MissionPhase, StepProgress, load, save
+from spec_vlm_nav.missions.record import MissionPhase, StepProgress, encode, load, save
 from spec_vlm_nav.missions.run import Mission, StopLatch
 
 A_TO_C = "steps:\n- instruction: go to a\n- instruction: go to b\n- instruction: go to c\n"
@@ -265,7 +267,7 @@ def test_after_a_restart_it_is_paused_and_goes_on_where_it_was(tmp_path):
     robot = Robot(A_TO_C)
     robot.end()
     robot.walk((0, 0), (0.5, 0))
-    save(robot.record, tmp_path / "mission.json")
+    save(encode(robot.record), tmp_path / "mission.json")
     again = Robot.__new__(Robot)
     again.given, again.logged, again.stood, again.now, again.token = [], [], [], 0.0, 0
     again.mission = Mission.restored(load(tmp_path / "mission.json"), again, 0.0)
@@ -283,6 +285,7 @@ def test_odometry_that_was_set_anew_forgets_the_path():
     robot.mission._pose = None
     robot.record.path.clear()
     robot.end()
+    robot.tick()
     assert robot.record.items[1].code == "INVALID_INPUT"
 
 
@@ -321,7 +324,7 @@ def test_a_new_stop_is_known_whatever_the_clock_does(told, new):
 )
 def test_a_record_edited_by_hand_that_cannot_go_on_is_refused(tmp_path, change, said):
     file = tmp_path / "mission.json"
-    save(Robot(A_TO_C).record, file)
+    save(encode(Robot(A_TO_C).record), file)
     edited = json.loads(file.read_text())
     change(edited)
     file.write_text(json.dumps(edited))
@@ -336,7 +339,7 @@ def test_a_file_that_holds_no_record_is_said_and_a_half_written_one_replaces_not
     with pytest.raises(ValueError, match="holds no mission"):
         load(file)
     robot = Robot(A_TO_C)
-    save(robot.record, file)
+    save(encode(robot.record), file)
     good = file.read_bytes()
 
     def full(fd):
@@ -344,7 +347,7 @@ def test_a_file_that_holds_no_record_is_said_and_a_half_written_one_replaces_not
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError):
-        save(robot.record, file)
+        save(encode(robot.record), file)
     assert file.read_bytes() == good and list(tmp_path.iterdir()) == [file]
 
 
@@ -413,3 +416,73 @@ def test_a_silent_motion_node_ends_the_course():
     base.driver.tick(base.pose, 3.0)
     assert base.ended[0][0] is ErrorCode.INTERNAL
     assert StepProgress.DONE.value == "done"
+
+
+@pytest.mark.parametrize("bounds", ["{on_failure: next}", "{on_failure: next, retries: 20}"])
+def test_any_number_of_steps_that_cannot_begin_ends_in_failures(bounds):
+    """Each failed within the one before it, until Python's stack was full."""
+    steps = "steps:\n- {repeat: 400, steps: [{return: start}]}\n- instruction: go to a\n"
+    robot = Robot(f"defaults: {bounds}\n{steps}")
+    for _ in range(400 * 21 + 1):
+        robot.tick(0.1)
+    assert robot.given == ["go to a"]
+    robot.end()
+    assert robot.record.phase is MissionPhase.ENDED and robot.record.code == "INVALID_INPUT"
+
+
+def test_a_return_without_a_path_that_was_paused_goes_back_once_there_is_one():
+    robot = Robot("steps:\n- return: start\n")
+    robot.mission.pause("by hand")
+    robot.tick(0.1)
+    assert robot.record.phase is MissionPhase.PAUSED
+    robot.walk((0, 0), (0.4, 0))
+    robot.mission.resume("", robot.now)
+    robot.tick(0.1)
+    assert isinstance(robot.given[-1], Route)
+
+
+def failed_and_returning(steps=1):
+    robot = Robot(f"defaults: {{on_failure: return}}\nsteps:\n- {{repeat: {steps}, steps: [go to a]}}\n")
+    robot.walk((0, 0), (0.4, 0))
+    robot.end(ErrorCode.BLOCKED, "a wall")
+    assert isinstance(robot.given[-1], Route)
+    return robot
+
+
+def test_the_longest_mission_also_returns_after_a_failure():
+    robot = failed_and_returning(500)
+    with pytest.raises(MissionError, match="at most 500"):
+        robot.mission.append(read("steps:\n- wait_s: 1\n").steps)
+    robot.end()
+    assert robot.record.phase is MissionPhase.ENDED and "returned to the start" in robot.record.why
+
+
+def test_a_pause_on_the_way_back_does_not_take_the_failures_place():
+    robot = failed_and_returning()
+    robot.mission.pause("by hand")
+    assert robot.record.why == "by hand"
+    robot.mission.resume("", robot.now)
+    assert "BLOCKED a wall" in robot.record.why
+    robot.end()
+    assert robot.record.code == "BLOCKED" and "BLOCKED a wall; returned to the start" in robot.record.why
+
+
+def test_a_way_back_that_was_skipped_is_not_called_a_return():
+    robot = failed_and_returning()
+    robot.mission.skip(robot.now)
+    assert robot.record.phase is MissionPhase.ENDED and "BLOCKED a wall; the way back was skipped" in robot.record.why
+
+
+def test_a_pipe_in_the_place_of_the_kept_mission_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "mission.json")
+    with pytest.raises(ValueError, match="must be a regular file"):
+        load(tmp_path / "mission.json")
+
+
+def test_the_longest_mission_is_kept_whole(tmp_path):
+    robot = Robot(f"steps:\n- {{repeat: 500, steps: [{{instruction: go on, hint: {'é' * 200}}}]}}\n")
+    robot.record.items[:] = [replace(i, message="\U0001f6d1" * 1000) for i in robot.record.items]
+    robot.record.path[:] = [(1.23456789012345 + i, -9.87654321098765) for i in range(4000)]
+    save(encode(robot.record), tmp_path / "mission.json")
+    assert (tmp_path / "mission.json").stat().st_size > 1 << 20
+    assert load(tmp_path / "mission.json") == robot.record

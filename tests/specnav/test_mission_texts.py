@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
+import unicodedata
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from spec_vlm_nav.missions.reading import read
+from spec_vlm_nav.missions.record import plan_json
 from specnav.errors import UsageError
-from specnav.mission.files import text_of
+from specnav.mission.files import show, text_of
+from specnav.terminal import say
 
 
 def test_a_file_that_is_missing_is_not_taken_as_a_sentence(tmp_path: Path) -> None:
@@ -20,3 +27,16 @@ def test_a_file_that_is_missing_is_not_taken_as_a_sentence(tmp_path: Path) -> No
 @pytest.mark.parametrize("sentence", ["explore", "go to the door/window", "find the red ball"])
 def test_words_without_a_path_are_a_sentence(sentence: str) -> None:
     assert text_of(sentence)[0] == sentence
+
+
+def test_words_of_others_rule_no_terminal() -> None:
+    """A paused mission repeats an instruction from elsewhere, which anyone on the graph may send."""
+    console = Console(file=io.StringIO(), width=200)
+    said = "another instruction: \x1b[2Jgo\x9b31m\rnow\x00 [bold]"
+    say(console, said)
+    results = json.loads(plan_json(read("steps: [go on]")))
+    results["steps"][0] |= {"code": "CANCELED", "message": said}
+    show(results, console)
+    out = console.file.getvalue()
+    assert out.count("another instruction: ?[2Jgo?31m?now? [bold]") == 2
+    assert not any(unicodedata.category(c) == "Cc" for c in out.replace("\n", ""))

@@ -124,9 +124,11 @@ def test_room_is_measured_where_a_folder_would_be_made(tmp_path):
 
 
 def test_one_line_a_check_and_the_same_as_json(capsys):
-    lines = [ok("disk", "much"), fail("image", "nobody", "is it up?"), warn("black box", "none", "start it")]
+    forged = "none\n  ok  image \x1b[2Jfine"  # words of a diagnostics row
+    lines = [ok("disk", "much"), fail("image", "nobody", "is it up?"), warn("black box", forged, "start it")]
     show(lines, as_json=False)
     printed = capsys.readouterr().out.splitlines()
+    assert not any("\x1b" in line for line in printed)
     assert len(printed) == len(lines) + 1 and printed[-1] == summary(lines)
     assert any(line.startswith("FAIL  image") and " -> " in line for line in printed)
     show(lines, as_json=True)

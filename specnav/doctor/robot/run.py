@@ -9,6 +9,7 @@ from collections import Counter
 from rich.console import Console
 from rich.text import Text
 
+from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from specnav.doctor.robot.checks import CheckLine, Verdict, examine
 from specnav.doctor.robot.config import RobotDoctorConfig
 from specnav.errors import needs_ros
@@ -28,7 +29,8 @@ def run_robot_doctor(config: RobotDoctorConfig) -> int:
 def text_of(line: CheckLine, width: int) -> str:
     """One line of the report. width: columns for the name of the check."""
     remedy = f" -> {line.remedy}" if line.remedy else ""
-    return f"{line.verdict.value:<4}  {line.check:<{width}}  {line.found}{remedy}"
+    said = f"{line.verdict.value:<4}  {line.check:<{width}}  "
+    return said + one_line(f"{line.found}{remedy}", LONGEST_LINE)  # it may repeat foreign words
 
 
 def summary(lines: list[CheckLine]) -> str:

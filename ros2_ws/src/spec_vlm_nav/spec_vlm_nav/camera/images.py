@@ -35,6 +35,7 @@ from spec_vlm_nav.common.errors import FrameError
 MAX_BYTES = 16 << 20
 MAX_SCANS = 32  # of a JPEG: encoders make about 10, and each may take as long as a picture
 MAX_PIXELS = 8192 * 8192
+MAX_SIDE = 65_500  # pixels; a JPEG can have no longer side
 THUMBNAIL = (56, 35)  # size at which pictures are compared
 DARKEST, BRIGHTEST = 8, 247  # a picture with no value at least as bright, or as dark, shows nothing
 SHORTEST_SIDE = 16  # pixels; a smaller picture cannot be a camera's
@@ -126,7 +127,7 @@ def _opened(data: bytes) -> Iterator[Image.Image]:
 
 
 def _check_size(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS:
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
         raise FrameError(f"camera frame of {width}x{height} pixels refused: too large")
 
 

@@ -16,10 +16,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import os
 from pathlib import Path
 import stat
 
+from spec_vlm_nav.common.errors import ParameterError
 from specdec import whole_files
 
 MOST_BYTES = 1 << 20
@@ -31,17 +33,25 @@ def home(namespace: str = "") -> Path:
     return base / "spec_vlm_nav" / namespace.strip("/")
 
 
+def given_path(parameter: str, given: str, default: Callable[[], Path]) -> Path:
+    """Return the path in a parameter, or its default if it is empty. Raises ParameterError without a home."""
+    try:
+        return Path(given).expanduser().absolute() if given else default()
+    except RuntimeError as error:
+        raise ParameterError(f"{parameter} must be given here, got {given!r}: {error}") from error
+
+
 def write_whole(file: Path, data: bytes) -> None:
     """Replace a file atomically. Raises OSError; the old file is then intact."""
     file.parent.mkdir(parents=True, exist_ok=True)
     whole_files.write_whole(file, data)
 
 
-def read_small(file: Path) -> bytes | None:
+def read_small(file: Path, most_bytes: int = MOST_BYTES) -> bytes | None:
     """
     Return the content of a file; None if it does not exist.
 
-    Raises OSError, and ValueError for a file that is not regular or larger than MOST_BYTES.
+    Raises OSError, and ValueError for a file that is not regular or larger than most_bytes.
     """
     try:
         number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -51,7 +61,7 @@ def read_small(file: Path) -> bytes | None:
         os.close(number)
         raise ValueError(f"{file} must be a regular file")
     with os.fdopen(number, "rb") as stream:
-        data = stream.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise ValueError(f"{file} must be smaller than {MOST_BYTES} bytes")
+        data = stream.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise ValueError(f"{file} must be smaller than {most_bytes} bytes")
     return data

@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from spec_vlm_nav.common.errors import ConsoleError
-from spec_vlm_nav.common.kept_file import read_small
+from spec_vlm_nav.common.kept_file import given_path, read_small
 from specdec.whole_files import alone_in, write_whole
 
 PREFIX = "snc_"
@@ -103,7 +103,7 @@ class AccessTokens:
 
     def __init__(self, given: str, default: Path) -> None:
         """given: a file, "none", or "" for the default. Raises ConsoleError."""
-        self.file = None if given == NONE else Path(given).expanduser() if given else default
+        self.file = None if given == NONE else given_path("tokens_file", given, lambda: default)
         self.known: tuple[Token, ...] | None = None
         self._seen = self._state()
         self._was_bad = False

@@ -16,8 +16,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from itertools import pairwise
 import json
 from typing import Any
 
@@ -35,20 +35,21 @@ def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, flo
     spans: lane, name, start and end. Overlapping time counts for the lane that was waited for: the
     cloud before the link before the camera before the edge.
     """
-    lanes: dict[str, list[tuple[float, float]]] = {lane: [] for lane in ("cloud", "link", "edge", "camera")}
+    changes: list[tuple[float, str, int]] = []  # time, lane, and whether a span begins (1) or ends (-1)
     for lane, name, start, end in spans:
         if end > start:
             where = "link" if lane in ("uplink", "downlink") else lane
             where = "camera" if name == "prepare frame" else where
-            lanes.setdefault(where, []).append((start, end))
-    cuts = sorted({t for each in lanes.values() for span in each for t in span})
+            changes += [(start, where, 1), (end, where, -1)]
     shares = dict.fromkeys(("camera", "edge", "link", "cloud"), 0.0)
-    for begin, end in pairwise(cuts):
-        middle = (begin + end) / 2
-        for lane in ("cloud", "link", "camera", "edge"):
-            if any(a <= middle < b for a, b in lanes[lane]):
-                shares[lane] += end - begin
-                break
+    under_way: Counter[str] = Counter()
+    before = 0.0
+    for at, where, change in sorted(changes):
+        waited = next((lane for lane in ("cloud", "link", "camera", "edge") if under_way[lane]), None)
+        if waited is not None:
+            shares[waited] += at - before
+        under_way[where] += change
+        before = at
     return {lane: round(ms, 1) for lane, ms in shares.items()}
 
 

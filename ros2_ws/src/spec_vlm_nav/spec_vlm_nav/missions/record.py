@@ -30,10 +30,11 @@ from typing import Any
 
 import msgspec
 from spec_vlm_nav.common.codes import ErrorCode
-from spec_vlm_nav.common.kept_file import write_whole
+from spec_vlm_nav.common.kept_file import read_small, write_whole
 from spec_vlm_nav.missions.plan import MissionPlan, MissionStep
 
 Point = tuple[float, float]  # in the odometry frame, m
+MOST_BYTES = 1 << 24  # of a file; the longest mission needs a few MB
 MOST_NUMBER = 1e10  # of any field of a record; squares of it are still finite
 
 
@@ -90,6 +91,7 @@ class MissionRecord:
     distance_m: float = 0.0
     given_at: float = 0.0
     returning: bool = False  # it is on the way back after a failure
+    failure: str = ""  # that failure
     path: list[Point] = field(default_factory=list)
     spacing_m: float = 0.05
 
@@ -99,9 +101,14 @@ class MissionRecord:
         return next((item for item in self.items if not item.is_over), None)
 
 
-def save(record: MissionRecord, file: Path) -> None:
-    """Write a record. Raises OSError."""
-    write_whole(file, msgspec.json.encode(record))
+def encode(record: MissionRecord) -> bytes:
+    """Return a record as it is stored."""
+    return msgspec.json.encode(record)
+
+
+def save(data: bytes, file: Path) -> None:
+    """Write an encoded record. Raises OSError."""
+    write_whole(file, data)
 
 
 def load(file: Path) -> MissionRecord | None:
@@ -111,9 +118,9 @@ def load(file: Path) -> MissionRecord | None:
     Raises ValueError for a file that is not a mission, and OSError.
     """
     try:
-        record = msgspec.json.decode(file.read_bytes(), type=MissionRecord)
-    except FileNotFoundError:
-        return None
+        if (data := read_small(file, MOST_BYTES)) is None:
+            return None
+        record = msgspec.json.decode(data, type=MissionRecord)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{file} holds no mission: {error}") from error
     if wrong := _contradiction(record):

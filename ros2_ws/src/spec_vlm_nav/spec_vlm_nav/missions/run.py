@@ -58,6 +58,7 @@ from spec_vlm_nav.missions.record import Item, MissionPhase, MissionRecord, Step
 OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # caused by an operator: pause the mission
 GRACE_S = 2.0  # extra time for vlm_nav_node to end an instruction by its own limit
 DAY = 1440  # minutes
+WAY_BACK = MissionStep(StepKind.RETURN)  # added after a failure
 LATE_S = 600.0  # a blocked mission may still begin this long after its minute
 
 
@@ -160,6 +161,7 @@ class Mission:
         self._pose: Pose | None = None
         self._step_m = 0.0
         self._ends_at = math.inf  # the end of a wait
+        self._impossible = ""  # why the step under way cannot be carried out; it fails at the next tick
 
     @classmethod
     def begin(cls, plan: MissionPlan, outputs: MissionOutputs, now: float, wall: float) -> Mission:
@@ -246,8 +248,7 @@ class Mission:
             raise MissionError("the mission has ended: start a new one")
         if len(self.record.items) + len(steps) > MOST_STEPS:
             raise MissionError(f"a mission has at most {MOST_STEPS} steps")
-        number = max((i.number for i in self.record.items), default=0)
-        self.record.items += [Item(number + 1 + i, step) for i, step in enumerate(steps)]
+        self._add(steps)
         self._out.changed()
 
     def cancel(self, why: str) -> None:
@@ -333,6 +334,8 @@ class Mission:
             self._give_up(item, ErrorCode.TIMEOUT, why)
         elif 0 < plan.max_m < self.record.distance_m:
             self._give_up(item, ErrorCode.TOO_FAR, f"the mission drove over {plan.max_m:g} m")
+        elif self._impossible:
+            self.on_result(self._token, ErrorCode.INVALID_INPUT, self._impossible, now)
         elif step.kind is StepKind.WAIT and now >= self._ends_at:
             self.on_result(self._token, ErrorCode.NONE, "", now)
         elif 0 < step.max_s < spent - (GRACE_S if step.kind is StepKind.INSTRUCTION else 0):
@@ -358,7 +361,7 @@ class Mission:
             self._finish()
             return
         self._token += 1
-        self._began, self._step_m = now, 0.0
+        self._began, self._step_m, self._impossible = now, 0.0, ""
         here = (self._pose.x, self._pose.y) if self._pose else None
         if here and not self.record.path:
             self.record.path.append(here)
@@ -377,8 +380,8 @@ class Mission:
         elif step.kind is StepKind.WAIT:
             self._ends_at = now + step.number
         elif not self.record.path or self._pose is None:
-            why = "no path to return along: no odometry, or it was reset"
-            self.on_result(self._token, ErrorCode.INVALID_INPUT, why, now)
+            # Not ended here: the steps behind it may be the same, and each would end within the one before.
+            self._impossible = "no path to return along: no odometry, or it was reset"
         else:
             way = way_back(self.record.path, self._destination(item))
             self._out.drive(self._token, Route(way))
@@ -415,26 +418,34 @@ class Mission:
     def _return_after(self, code: ErrorCode, said: str, now: float) -> None:
         """Skip the remaining steps, and drive back to where the mission began."""
         record = self.record
-        record.returning, record.code, record.why = True, code.name, said
+        record.returning, record.code = True, code.name
+        record.why = record.failure = said
         for item in record.items:
             if not item.is_over:
                 why = "skipped: the robot returned after a failure"
                 self._close(item, StepProgress.SKIPPED, ErrorCode.CANCELED, why, now, counted=True)
-        self.append((MissionStep(StepKind.RETURN),))
+        self._add((WAY_BACK,))  # also behind MOST_STEPS
         self._go_on(now)
+
+    def _add(self, steps: tuple[MissionStep, ...]) -> None:
+        number = max((i.number for i in self.record.items), default=0)
+        self.record.items += [Item(number + 1 + i, step) for i, step in enumerate(steps)]
 
     def _kept(self, code: ErrorCode) -> ErrorCode:
         """Return the mission's code: a failed way back must not hide the first failure."""
         return ErrorCode[self.record.code] if self.record.returning else code
 
     def _kept_why(self, said: str) -> str:
-        return f"{self.record.why}; then {said}" if self.record.returning else said
+        return f"{self.record.failure}; then {said}" if self.record.returning else said
 
     def _finish(self) -> None:
         record = self.record
         failed = [item for item in record.items if item.progress is StepProgress.FAILED]
         if record.returning:
-            self._end(ErrorCode[record.code], f"{record.why}; returned to the start")
+            ways = [item.progress for item in record.items if item.step == WAY_BACK]
+            is_back = StepProgress.DONE in ways[-1:]
+            then = "returned to the start" if is_back else "the way back was skipped"
+            self._end(ErrorCode[record.code], f"{record.failure}; {then}")
         elif failed:
             first = failed[0]
             words = f"{first.step.shown}: {first.code} {first.message}".strip()
@@ -451,9 +462,7 @@ class Mission:
     # -- the record
 
     def _set(self, phase: MissionPhase, why: str) -> None:
-        self.record.phase = phase
-        if not self.record.returning or phase is not MissionPhase.RUNNING:
-            self.record.why = why
+        self.record.phase, self.record.why = phase, why or self.record.failure
         self._out.log(f"mission {phase.value}{f': {why}' if why else ''}")
         self._out.changed()
 

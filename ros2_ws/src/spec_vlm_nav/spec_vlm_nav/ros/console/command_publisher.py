@@ -25,6 +25,7 @@ from collections.abc import Callable
 import json
 from typing import Any
 
+from action_msgs.msg import GoalStatus
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.action import ActionClient
@@ -108,6 +109,9 @@ class CommandPublisher:
             return
 
         def on_result(future: Any) -> None:
+            if future.result().status == GoalStatus.STATUS_UNKNOWN:  # its result is empty
+                answer(False, "mission_node does not know the mission any more: was it restarted?")
+                return
             result = future.result().result
             answer(result.error_code == 0, result.error_msg or "mission done")
 

@@ -376,7 +376,7 @@ class RosRobot(CommandPublisher):
                 "estopped": m.estopped,
                 "held_by": m.held_by,
                 "left_m": round(m.left_distance_m, 2),
-                "left_deg": round(m.left_angle_rad * 57.29578),
+                "left_deg": round(m.left_angle_rad * 57.29578, 0),  # a float: it may be NaN
             }
         if life is not None and now - life[0] < SILENT_S:
             told |= {"link": ("unknown", "up", "LOST")[life[1].link % 3]}

@@ -17,8 +17,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import time
 from typing import Any
 
+from action_msgs.msg import GoalStatus
 from rclpy.action import ActionClient
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
@@ -27,6 +29,7 @@ from spec_vlm_nav.ros.messages import duration_of
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 
 Done = Callable[[ErrorCode, str, int], None]
+LOST = "vlm_nav_node does not know the instruction any more: was it restarted?"
 
 
 class Instructor:
@@ -36,6 +39,7 @@ class Instructor:
         self._client: Any = ActionClient(node, NavigateInstruction, "navigate_instruction")
         self._number = 0  # number of the current goal; results of others are ignored
         self._handle: Any = None
+        self._heard_at: float | None = None  # the goal's last sign of life; None: no goal is under way
         self.feedback: NavigateInstruction.Feedback | None = None
 
     @property
@@ -43,16 +47,24 @@ class Instructor:
         """Whether an action server is ready."""
         return bool(self._client.server_is_ready())
 
+    def silent_s(self, now: float) -> float:
+        """
+        Return how long nothing was heard of the instruction under way, s; 0 if there is none.
+
+        A server that was restarted is there, but its goals are gone, and their results never come.
+        """
+        return 0.0 if self._heard_at is None else now - self._heard_at
+
     def give(self, step: MissionStep, done: Done) -> None:
         """Send an instruction; it replaces the previous one."""
         self.drop()
-        number = self._number
+        number, self._heard_at = self._number, time.monotonic()
         goal = NavigateInstruction.Goal(instruction=step.words, success_hint=step.hint)
         goal.time_allowance = duration_of(step.max_s)
 
         def on_feedback(message: Any) -> None:
             if number == self._number:
-                self.feedback = message.feedback
+                self.feedback, self._heard_at = message.feedback, time.monotonic()
 
         def on_accepted(future: Any) -> None:
             handle = future.result()
@@ -65,7 +77,10 @@ class Instructor:
         def on_result(future: Any) -> None:
             if number != self._number:
                 return
-            self._handle = None
+            self._handle = self._heard_at = None
+            if future.result().status == GoalStatus.STATUS_UNKNOWN:  # its result is empty
+                done(ErrorCode.INTERNAL, LOST, 0)
+                return
             result = future.result().result
             code, message = ErrorCode(result.error_code), result.error_msg
             if code is ErrorCode.NONE and step.hint and not result.hint_met:
@@ -78,7 +93,7 @@ class Instructor:
     def drop(self) -> None:
         """Cancel the goal under way without waiting for its result."""
         self._number += 1
-        self.feedback = None
+        self.feedback = self._heard_at = None
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.cancel_goal_async()

@@ -25,7 +25,6 @@ import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 import time
 from typing import Any, NoReturn
 
@@ -41,6 +40,7 @@ from spec_vlm_nav.blackbox.writer import FileThread, PictureEncoder, Written
 from spec_vlm_nav.camera.images import from_raw, to_jpeg
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import BlackboxError
+from spec_vlm_nav.common.kept_file import given_path
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.ros.basics import Diagnostics, steady_timer, TextThrottle
 from spec_vlm_nav.ros.blackbox.facts import NodeParameters, versions
@@ -104,12 +104,8 @@ class BlackboxNode:
     # -- setup
 
     def _open_folder(self) -> Folder:
-        given = str(self._values["folder"])
-        path = Path(given) if given else default_folder() / self.node.get_namespace()[1:]
-        try:
-            path = path.expanduser().absolute()
-        except RuntimeError as error:  # ~somebody
-            raise BlackboxError(f"folder = {given!r}: {error}") from error
+        namespace = self.node.get_namespace()[1:]
+        path = given_path("folder", str(self._values["folder"]), lambda: default_folder() / namespace)
         folder = Folder(path, int(self._values["disk_mb"]) * MB)
         if why_not := folder.prepare():
             self._warn(f"no file can be written at the moment: {why_not}")

@@ -33,8 +33,8 @@ from typing import Any, NoReturn
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.node import Node
 from spec_vlm_nav.blackbox.folder import default_folder
-from spec_vlm_nav.common.errors import ConsoleError
-from spec_vlm_nav.common.kept_file import home
+from spec_vlm_nav.common.errors import ConsoleError, ParameterError
+from spec_vlm_nav.common.kept_file import given_path, home
 from spec_vlm_nav.console.access import (
     AccessRole,
     AccessTokens,
@@ -76,20 +76,20 @@ class ConsoleNode:
         self._lock = threading.Lock()
         self._robots: dict[str, RosRobot] = {}
         self._health: dict[str, dict[str, Any]] = {}
-        tokens = AccessTokens(str(values["tokens_file"]), tokens_file(""))
+        given = str(values["tokens_file"])
+        tokens = AccessTokens(given, Path() if given else tokens_file(""))
         host, certificate = str(values["host"]), str(values["certificate"])
         published = bool(values["published_on_loopback"])
         check_binding(host, tokens.known, certificate, bool(values["insecure"]), published)
-        given = str(values["audit_file"])
-        file = Path(given).expanduser() if given else home() / "console_audit.jsonl"
-        boxes = str(values["blackbox_folder"])
+        file = given_path("audit_file", str(values["audit_file"]), lambda: home() / "console_audit.jsonl")
+        boxes = given_path("blackbox_folder", str(values["blackbox_folder"]), default_folder)
         offered = [" ".join(words.split()) for words in str(values["templates"]).split("|")]
         self.pages = Pages(
             self,
             Audit(file, self._warn, float(values["audit_mb"])),
             bool(values["require_operator"]),
             float(values["page_timeout_s"]),
-            RobotFiles(Path(boxes).expanduser() if boxes else default_folder()),
+            RobotFiles(boxes),
             tuple(words for words in offered if words) or TEMPLATES,
             float(values["page_busy_s"]),
             read_aside,
@@ -182,7 +182,7 @@ class ConsoleNode:
 
 def tokens_file(given: str) -> Path:
     """Return the path of the file with the tokens' hashes."""
-    return Path(given).expanduser() if given else home() / "console_tokens.json"
+    return given_path("tokens_file", given, lambda: home() / "console_tokens.json")
 
 
 def new_token(asked: str, given_file: str) -> int:
@@ -192,10 +192,10 @@ def new_token(asked: str, given_file: str) -> int:
         sys.stderr.write(f"error: --new-token {asked}: must be operator:NAME or viewer:NAME\n")
         return 2
     clear, token = make_token(name, AccessRole(role))
-    file = tokens_file(given_file)
     try:
+        file = tokens_file(given_file)
         add_token(file, token)
-    except ConsoleError as error:
+    except (ConsoleError, ParameterError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     sys.stdout.write(f"{clear}\n")

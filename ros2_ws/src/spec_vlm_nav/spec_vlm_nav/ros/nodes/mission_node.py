@@ -24,7 +24,7 @@ on disk and waits for `resume` after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+import threading
 import time
 from typing import Any, NoReturn
 
@@ -36,13 +36,22 @@ from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from spec_vlm_nav.common.geometry import Pose
-from spec_vlm_nav.common.kept_file import home
+from spec_vlm_nav.common.kept_file import given_path, home
+from spec_vlm_nav.common.newest import NewestWorker
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.driving import DrivingCourse
 from spec_vlm_nav.missions.parameters import MISSION
 from spec_vlm_nav.missions.plan import MissionStep
 from spec_vlm_nav.missions.reading import read
-from spec_vlm_nav.missions.record import load, MissionPhase, MissionRecord, results, results_json, save
+from spec_vlm_nav.missions.record import (
+    encode,
+    load,
+    MissionPhase,
+    MissionRecord,
+    results,
+    results_json,
+    save,
+)
 from spec_vlm_nav.missions.run import Mission, StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
@@ -51,7 +60,7 @@ from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.messages import duration_of, pose_of, status_of
 from spec_vlm_nav.ros.missions.course_driver import CourseDriver
-from spec_vlm_nav.ros.missions.instructing import Instructor
+from spec_vlm_nav.ros.missions.instructing import Instructor, LOST
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe
 from spec_vlm_nav_interfaces.action import RunMission
@@ -62,6 +71,8 @@ from std_msgs.msg import Bool, Empty, String
 TICK_S = 0.1
 TOLD_TICKS = 5
 ODOM_S = 1.0
+KEPT_S = 0.5  # longest wait for a new mission to reach the disk before it begins
+SAVE_S = 4.0  # longest wait for the disk at the end; ros2 launch kills after 5 s
 
 
 class MissionNode:
@@ -72,14 +83,18 @@ class MissionNode:
         self._values = declare(node, MISSION)
         guard = LimitLoosening(node, MISSION, self._values, StandstillWatch(node).why_not).check
         follow_changes(node, MISSION, self._values, lambda _: None, guard=guard)
-        given = str(self._values["state_file"])
-        self._file = Path(given).expanduser() if given else home(node.get_namespace()) / "mission.json"
+        self._file = given_path(
+            "state_file", str(self._values["state_file"]), lambda: home(node.get_namespace()) / "mission.json"
+        )
         self._mission: Mission | None = None
         self._pose: tuple[float, Pose] | None = None
         self._motion_at = -1e9  # when motion_node was last heard
         self._estopped = ""
         self._stops = StopLatch()
         self._ticks, self._is_saved, self._holds = 0, True, False
+        # In a thread of its own: heartbeats and stops must not wait for the disk.
+        self._saved = threading.Event()
+        self._saver: NewestWorker[bytes, str] = NewestWorker(self._save, self._saved.set, "mission file")
         self._told = node.create_publisher(String, "~/mission", qos("reliable", 1, latched=True))
         self._presence = node.create_publisher(Presence, "presence", RELIABLE)
         self._instructor = Instructor(node)
@@ -158,11 +173,13 @@ class MissionNode:
         self._mission = Mission.begin(plan, self, time.monotonic(), time.time())
         self.log(f"mission of {len(plan.steps)} steps")
         self.changed()
+        self._keep(self._mission.record)
+        self._saved.wait(KEPT_S)  # a client that is told of its mission finds it after a restart
         self._tick()
 
     def _pause(self, why: str) -> None:
         if self._mission is not None:
-            self._mission.pause(why)
+            self._mission.pause(one_line(why))  # it may repeat foreign words, and a client shows it
 
     def _change(self, request: ChangeMission.Request) -> str:
         mission, now = self._mission, time.monotonic()
@@ -237,13 +254,17 @@ class MissionNode:
             objection = self._objection(now)
             if mission.record.phase is MissionPhase.RUNNING and "not heard" in objection:
                 mission.pause(objection)
+            if self._instructor.silent_s(now) > float(self._values["lost_after_s"]):
+                mission.pause(LOST)
             clock = time.localtime()
             mission.tick(now, 60 * clock.tm_hour + clock.tm_min, objection)
             if self._ticks % TOLD_TICKS == 0:
                 self.changed()
         self._hold(mission is not None and mission.record.phase is MissionPhase.RUNNING)
         if not self._is_saved and self._record is not None:
-            self._save(self._record)
+            self._keep(self._record)
+        if (saved := self._saver.take()) is not None:
+            self._tell_trouble(saved[0])
         self._answer()
 
     def _hold(self, holds: bool) -> None:
@@ -260,7 +281,7 @@ class MissionNode:
 
         def done(code: ErrorCode, message: str, decisions: int) -> None:
             if self._mission is not None:
-                self._mission.on_result(token, code, message, time.monotonic(), decisions)
+                self._mission.on_result(token, code, one_line(message), time.monotonic(), decisions)
 
         self._instructor.give(step, done)
 
@@ -269,7 +290,7 @@ class MissionNode:
 
         def done(code: ErrorCode, message: str) -> None:
             if self._mission is not None:
-                self._mission.on_result(token, code, message, time.monotonic())
+                self._mission.on_result(token, code, one_line(message), time.monotonic())
 
         self._wheels.drive(course, done)
 
@@ -290,13 +311,24 @@ class MissionNode:
 
     # -- storage
 
-    def _save(self, record: MissionRecord) -> None:
+    def _keep(self, record: MissionRecord) -> None:
+        """Have a mission written."""
         self._is_saved = True
+        self._saved.clear()
+        self._saver.put(encode(record), 0.0)
+
+    def _save(self, data: bytes) -> str:
+        """Write an encoded mission; returns why it cannot be, or ""."""
         try:
-            save(record, self._file)
+            save(data, self._file)
         except OSError as error:
+            return str(error)
+        return ""
+
+    def _tell_trouble(self, trouble: str) -> None:
+        if trouble:
             self.node.get_logger().warning(
-                f"the mission cannot be saved and would be lost at a restart: {error}",
+                f"the mission cannot be saved and would be lost at a restart: {trouble}",
                 throttle_duration_sec=60.0,
             )
 
@@ -304,10 +336,14 @@ class MissionNode:
         try:
             record = load(self._file)
         except (ValueError, OSError) as error:
-            bad = self._file.with_suffix(".bad")
-            self.node.get_logger().error(f"{error}; kept as {bad}")
+            bad, then = self._file.with_suffix(".bad"), ""
             if self._file.is_file():
-                self._file.replace(bad)
+                try:
+                    self._file.replace(bad)
+                    then = f"; kept as {bad}"
+                except OSError as failure:
+                    then = f"; it cannot be kept as {bad} ({failure.strerror}), the next mission replaces it"
+            self.node.get_logger().error(one_line(f"{error}{then}", LONGEST_LINE))
             return
         if record is not None and record.phase is not MissionPhase.ENDED:
             self._mission = Mission.restored(record, self, time.monotonic())
@@ -329,8 +365,10 @@ class MissionNode:
         """Pause the mission: the robot stands, and the mission can be resumed later."""
         self._pause("mission_node ends")
         self._hold(False)
-        if self._record is not None:
-            self._save(self._record)
+        if not self._saver.close(SAVE_S):
+            self._tell_trouble(f"{self._file}: the disk has not answered for {SAVE_S:g} s")
+        elif self._record is not None:
+            self._tell_trouble(self._save(encode(self._record)))
 
 
 def _result(record: MissionRecord) -> RunMission.Result:

@@ -26,7 +26,6 @@ own timeout must stop it.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 import sys
 import time
 
@@ -35,9 +34,8 @@ from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
-from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
-from spec_vlm_nav.common.kept_file import home
+from spec_vlm_nav.common.kept_file import given_path, home
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.ahead.collision import Clearance
@@ -96,7 +94,13 @@ class MotionNode:
         self._values = values = declare(node, MOTION, check=check_motion)
         self._output, executor = make_backend(node, values)
         self._core = MotionCore(executor_config(values), safety_config(values), executor)
-        self._keeper = LatchKeeper(_state_file(node, str(values["state_file"])))
+        self._keeper = LatchKeeper(
+            given_path(
+                "state_file",
+                str(values["state_file"]),
+                lambda: home(node.get_namespace()) / f"{node.get_name()}.json",
+            )
+        )
         kept = self._keeper.begin()
         self._core.restore(kept)
         if kept.holds:
@@ -277,15 +281,6 @@ class MotionNode:
         self._collision_sensor.close()
         self._keeper.keep(self._core.gate.latches)
         self._keeper.close()
-
-
-def _state_file(node: Node, given: str) -> Path:
-    try:
-        if given:
-            return Path(given).expanduser().absolute()
-        return home(node.get_namespace()) / f"{node.get_name()}.json"
-    except RuntimeError as error:  # no home
-        raise ParameterError(f"state_file must be given here, got {given!r}: {error}") from error
 
 
 def main(args: Sequence[str] | None = None) -> int:
