@@ -224,6 +224,8 @@ class SessionWork(QueuedSession):
 
     def ended(self) -> None:
         """The session was closed or forgotten: store its answer if answers are kept."""
+        if self._opening is not None:  # it never began
+            self._context.environment.on_out(self._opening)
         keep, verifier, message = self._context.environment.keep, self._verifier, self._message
         if keep is None or verifier is None or len(verifier.answer) <= len(message.history):
             return
