@@ -223,7 +223,7 @@ class SessionWork(QueuedSession):
             self._rounds.append((drafted, accepted))
 
     def ended(self) -> None:
-        """The session was closed or forgotten: store its answer if answers are kept."""
+        """The session was closed or forgotten: its opening waits no longer, its answer is stored if asked."""
         if self._opening is not None:  # it never began
             self._context.environment.on_out(self._opening)
         keep, verifier, message = self._context.environment.keep, self._verifier, self._message

@@ -10,7 +10,7 @@ from typing import Any
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.interface import EngineEnvironment
 from cloud_verifier.engine.scheduler import Policy, Scheduler
-from cloud_verifier.engine.tasks import OpenTask, SessionKey, SessionTask
+from cloud_verifier.engine.tasks import OpenTask, SessionKey, SessionTask, Task
 from cloud_verifier.engine.work import Models
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
@@ -26,7 +26,7 @@ OPTIONS = GenerationOptions(40)
 
 
 class Cloud:
-    """An engine that runs on command, and what it said to whom."""
+    """An engine that runs on command, what it said to whom, and whose openings wait no longer."""
 
     def __init__(
         self,
@@ -38,11 +38,18 @@ class Cloud:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.said: list[tuple[int, Down]] = []
+        self.out: list[int] = []
         environment = EngineEnvironment(
-            lambda key, message, over: self.said.append((key[1], message)), EventLog(StringIO())
+            lambda key, message, over: self.said.append((key[1], message)),
+            EventLog(StringIO()),
+            on_out=self._went_out,
         )
         models = Models(model, draft_model)
         self.engine = Engine(models, environment, Scheduler(policy), kv_bytes, shared_bytes, clock)
+
+    def _went_out(self, task: Task) -> None:
+        if isinstance(task, OpenTask):
+            self.out.append(task.key[1])
 
     def submit_open(self, session: int, ids: Sequence[int], **more: Any) -> None:
         options = more.pop("options", OPTIONS)

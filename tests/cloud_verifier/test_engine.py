@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from cloud_verifier.engine.engine import own_engine
 from cloud_verifier.engine.memory import TREE_TOKENS
 from cloud_verifier.engine.scheduler import Policy, Scheduler
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionTask
-from cloud_verifier.engine.work import Models
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
     ERROR_BUSY,
@@ -33,7 +31,6 @@ from specdec.models.local import generate_local
 from specdec.models.plans import Staged
 from specdec.options import GenerationOptions
 from tests.cloud_verifier.engine_cloud import OPTIONS, Cloud, key_of
-from tests.engine_contract.contract import Client
 from tests.helpers.servers import Pair
 
 
@@ -93,16 +90,14 @@ def test_sessions_that_are_closed_before_they_begin_stop_waiting(
     text_pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cloud_verifier.engine.engine.OPENING_S", 0.0)  # one session between two forwards
-    client = Client(own_engine(Policy(), Models(text_pair.target)))
+    cloud = Cloud(text_pair.target)
     for session in range(1, 6):
-        client.open(session, Prompt((1, 2)))
-    client.engine.work_off()
+        cloud.submit_open(session, prompt_ids(session))
+    cloud.engine.work_off()
     for session in range(1, 6):
-        client.close(session)
-    while not client.engine.idle:
-        client.engine.work_off()
-    out = [task.key[1] for task in client.out if isinstance(task, OpenTask)]
-    assert sorted(out) == [1, 2, 3, 4, 5], "what waits counts against its client until it is told out, once"
+        cloud.engine.submit(CloseTask(key_of(session)))
+    cloud.work()
+    assert sorted(cloud.out) == [1, 2, 3, 4, 5], "what waits counts against its client until it is told out, once"
 
 
 def test_drafts_that_wait_are_judged_in_one_forward(text_pair: Pair) -> None:
