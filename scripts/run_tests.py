@@ -33,8 +33,9 @@ AT_ONCE = 3
 """This many files with bounds in real time run at the same time: each keeps about half a core busy."""
 LONGEST = ("test_drill.py", "test_calibrate.py", "test_bench_run.py", "test_bag_play.py", "test_demo_graph.py")
 """They begin first, so that none of them is waited for alone."""
-FEW = 10
-"""If more tests fail, none of the failures is attributed to other files."""
+FEW = 40
+"""If more tests fail, none of the failures is attributed to other files: half a minute in which the machine was slow
+makes a dozen miss their bounds."""
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 

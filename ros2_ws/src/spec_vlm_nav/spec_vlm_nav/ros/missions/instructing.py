@@ -29,6 +29,7 @@ from spec_vlm_nav.ros.messages import duration_of
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 
 Done = Callable[[ErrorCode, str, int], None]
+ACCEPT_S = 5.0  # silence of a goal counts from its acceptance, or this long after it was sent
 LOST = "vlm_nav_node does not know the instruction any more: was it restarted?"
 
 
@@ -39,7 +40,7 @@ class Instructor:
         self._client: Any = ActionClient(node, NavigateInstruction, "navigate_instruction")
         self._number = 0  # number of the current goal; results of others are ignored
         self._handle: Any = None
-        self._heard_at: float | None = None  # the goal's last sign of life; None: no goal is under way
+        self._silent_from: float | None = None  # since when silence counts; None: no goal is under way
         self.feedback: NavigateInstruction.Feedback | None = None
 
     @property
@@ -53,31 +54,31 @@ class Instructor:
 
         A server that was restarted is there, but its goals are gone, and their results never come.
         """
-        return 0.0 if self._heard_at is None else now - self._heard_at
+        return 0.0 if self._silent_from is None else max(0.0, now - self._silent_from)
 
     def give(self, step: MissionStep, done: Done) -> None:
         """Send an instruction; it replaces the previous one."""
         self.drop()
-        number, self._heard_at = self._number, time.monotonic()
+        number, self._silent_from = self._number, time.monotonic() + ACCEPT_S
         goal = NavigateInstruction.Goal(instruction=step.words, success_hint=step.hint)
         goal.time_allowance = duration_of(step.max_s)
 
         def on_feedback(message: Any) -> None:
             if number == self._number:
-                self.feedback, self._heard_at = message.feedback, time.monotonic()
+                self.feedback, self._silent_from = message.feedback, time.monotonic()
 
         def on_accepted(future: Any) -> None:
             handle = future.result()
             if number != self._number:  # dropped meanwhile
                 handle.cancel_goal_async()
                 return
-            self._handle = handle
+            self._handle, self._silent_from = handle, time.monotonic()
             handle.get_result_async().add_done_callback(on_result)
 
         def on_result(future: Any) -> None:
             if number != self._number:
                 return
-            self._handle = self._heard_at = None
+            self._handle = self._silent_from = None
             if future.result().status == GoalStatus.STATUS_UNKNOWN:  # its result is empty
                 done(ErrorCode.INTERNAL, LOST, 0)
                 return
@@ -93,7 +94,7 @@ class Instructor:
     def drop(self) -> None:
         """Cancel the goal under way without waiting for its result."""
         self._number += 1
-        self.feedback = self._heard_at = None
+        self.feedback = self._silent_from = None
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.cancel_goal_async()
