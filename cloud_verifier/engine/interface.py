@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -120,6 +121,7 @@ class SessionEngine(ABC, Generic[Session]):
         self.budget = budget
         self.accounts = Accounts()
         self._arriving: queue.SimpleQueue[Task | Callable[[], None]] = queue.SimpleQueue()
+        self._arrived: deque[Task] = deque()  # to take in; those after one that failed wait for the next pass
         self._sessions: dict[SessionKey, Session] = {}  # the one that has been idle longest comes first
         self._paused: set[bytes] = set()
         self._starved: list[Session] = []
@@ -158,7 +160,7 @@ class SessionEngine(ABC, Generic[Session]):
     @property
     def idle(self) -> bool:
         """True if nothing is waiting."""
-        return not self._busy and self._arriving.empty()
+        return not self._busy and not self._arrived and self._arriving.empty()
 
     def submit(self, task: Task) -> None:
         """Queue a task, from any thread. Tasks of one session keep their order; a failure ends only its own session."""
@@ -169,7 +171,7 @@ class SessionEngine(ABC, Generic[Session]):
         while not self._stopping:
             self._environment.beats.mark("engine")
             first = None
-            if not self._busy:
+            if not self._busy and not self._arrived:
                 try:
                     first = self._arriving.get(timeout=BEAT_S)
                 except queue.Empty:
@@ -226,11 +228,12 @@ class SessionEngine(ABC, Generic[Session]):
                 else:
                     one()
                 one = self._arriving.get_nowait()
-        kept, dropped = without_the_superseded(tasks)
+        kept, dropped = without_the_superseded([*self._arrived, *tasks])
+        self._arrived = deque(kept)
         for task in dropped:
             self._environment.on_out(task)
-        for task in kept:
-            self._take(task)
+        while self._arrived:
+            self._take(self._arrived.popleft())
 
     def _take(self, task: Task) -> None:
         if isinstance(task, SessionTask):

@@ -58,7 +58,7 @@ def stream_local(
     limit = answer_limit(options, model.context_limit, encoded.ids.shape[0])
     row = cursor.prefill(Prepared(encoded))[None]
     answer = list(history)
-    if stop.found or (history and len(answer) >= limit):
+    if stop.found or (history and len(answer) >= limit) or not model.eos_token_ids.isdisjoint(history):
         return
     if history:
         row = cursor.rows(answer)

@@ -100,6 +100,25 @@ def test_sessions_that_are_closed_before_they_begin_stop_waiting(
     assert sorted(cloud.out) == [1, 2, 3, 4, 5], "what waits counts against its client until it is told out, once"
 
 
+def test_what_arrived_with_a_task_that_failed_is_still_done(text_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = Cloud(text_pair.target)
+    open_one = cloud.engine._open
+
+    def fails_at_the_second(task: OpenTask) -> None:
+        if task.key == key_of(2):
+            raise RuntimeError("not one session's fault")
+        open_one(task)
+
+    monkeypatch.setattr(cloud.engine, "_open", fails_at_the_second)
+    for session in range(1, 5):
+        cloud.submit_open(session, prompt_ids(session))
+    cloud.work()
+    ended = cloud.last(1)
+    assert isinstance(ended, ErrorDown) and ended.code == ERROR_INTERNAL, "nobody can tell what is sound"
+    assert all(isinstance(cloud.last(session), Opened) for session in (3, 4))
+    assert {1, 3, 4} <= set(cloud.out)
+
+
 def test_drafts_that_wait_are_judged_in_one_forward(text_pair: Pair) -> None:
     cloud = opened(text_pair, 5)
     forwards = cloud.engine.load.forwards

@@ -120,7 +120,7 @@ class Counted:
             self.forwards += 1
             self.sessions += len(verified) + prompts
             self.rows += rows
-            self.wait_ms += sum(began - 1e3 * one.since_s for one in verified)
+            self.wait_ms += sum(max(0.0, began - 1e3 * one.since_s) for one in verified)  # -0.0 by rounding
             self.waited += len(verified)
 
 
