@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds spec_vlm_nav_interfaces with CMake and installs it into the running environment (about 30 s, once).
+"""Builds spec_vlm_nav_interfaces with CMake and installs it into the running environment (about 30 s on two cores, once).
 
 Against a sourced ROS 2 when AMENT_PREFIX_PATH names one, else against the ROS wheels in this environment, whose CMake
 files still name the machine they were built on and are corrected first. Skips when nothing has changed; standard
@@ -128,6 +128,7 @@ def build(ros: list[str]) -> None:
             "-DBUILD_TESTING=OFF",
             "-DCMAKE_BUILD_TYPE=Release",
             f"-DPython3_EXECUTABLE={sys.executable}",
+            f"-DPYTHON_ONLY={'OFF' if ros else 'ON'}",  # a sourced ROS may have users of C++, such as its recorder
         ]
         run(configure, environment)
         run(["cmake", "--build", folder, "--parallel", str(os.cpu_count() or 1)], environment)
