@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds spec_vlm_nav_interfaces with CMake and installs it into the running environment (about 30 s on two cores, once).
+"""Builds spec_vlm_nav_interfaces with CMake and installs it into the running environment (30 s, once).
 
 Against a sourced ROS 2 when AMENT_PREFIX_PATH names one, else against the ROS wheels in this environment, whose CMake
 files still name the machine they were built on and are corrected first. Skips when nothing has changed; standard
