@@ -7,11 +7,10 @@ Without `--connect` a verifier process is started on loopback for this answer an
 from __future__ import annotations
 
 import sys
-import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloud_verifier.config import ServerConfig
 from specdec.link.binding import check_address
@@ -22,6 +21,10 @@ from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specnav.published.pairs import LOOKUP_METHOD, pair_named
+
+if TYPE_CHECKING:
+    from specdec.edge.stats import AnswerStats
+    from specdec.methods import Method
 
 MAX_IMAGE_BYTES = 32 * 1024 * 1024
 MOST_PROMPT_BYTES = 1024 * 1024
@@ -132,65 +135,19 @@ def run_generate(config: GenerateConfig) -> int:
     if sys.stdout is None:
         raise UsageError("standard output is closed, so the answer cannot be printed: send it to a file or a pipe")
     question = read_prompt(config.text)
-    if config.min_new_tokens > config.max_new_tokens:
-        raise UsageError(
-            f"--min-new-tokens {config.min_new_tokens} is more than --max-new-tokens {config.max_new_tokens}"
-        )
-    if config.key is not None and config.connect is None:
-        raise UsageError("--key is for a verifier that runs elsewhere: give its address with --connect")
+    _check(config)
     images = read_images(config.images)
-    biases = read_biases(config.logit_bias)
-
-    from specdec.methods import get_method
-    from specdec.text.grammars import read_grammar
-    from specnav.supervise.verifier_process import verifier_process
-
-    method = get_method(config.method)
-    options = GenerationOptions(
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        seed=config.seed,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        min_p=config.min_p,
-        repetition_penalty=config.repetition_penalty,
-        logit_bias=biases,
-        min_new_tokens=config.min_new_tokens,
-        stop=config.stop,
-        grammar="" if config.grammar is None else read_grammar(config.grammar),
-    )
-    target, named, exits = config.target_model or str(DEFAULT_TARGET), config.draft_model, config.exits
-    if config.pair is not None:
-        pair = pair_named(config.pair)
-        target, named, exits = config.target_model or pair.target, named or pair.draft, exits or pair.exits
-        if not named:
-            named = target  # only its tokenizer is used
-            if method.needs_draft_model or method.cloud_drafts:
-                print(f"specnav: {pair.tells_no_draft(f'{LOOKUP_METHOD} drafts')}", file=sys.stderr)
-                method = get_method(LOOKUP_METHOD)
-    named = named or str(DEFAULT_DRAFT)
+    options = _generation_options(config)
+    models = _named_models(config)
+    method = models.method
+    if config.connect is not None and config.target_model is not None and not method.split:
+        raise UsageError("with --connect the server chooses the target: leave out --target-model or --connect")
     with ExitStack() as stack:
         wait_for_verifier = None
         if config.connect is None:
-            wait_for_verifier = stack.enter_context(
-                verifier_process(
-                    ServerConfig(
-                        target,
-                        draft_model=named if method.cloud_drafts else "",
-                        gguf=config.gguf if method.cloud_drafts else "",
-                        quantize=config.quantize,
-                        pixels=config.pixels,
-                        compile=config.compile,
-                        device=config.device,
-                        exits=exits,
-                        exit_layers=config.exit_layers,
-                    )
-                )
-            )
-        elif config.target_model is not None and not method.split:
-            raise UsageError(
-                "with --connect the server chooses the target: leave out --target-model or --connect"
-            )
+            from specnav.supervise.verifier_process import verifier_process
+
+            wait_for_verifier = stack.enter_context(verifier_process(_verifier_config(config, models)))
 
         # Imported while the verifier starts: torch alone takes seconds.
         import torch
@@ -207,12 +164,12 @@ def run_generate(config: GenerateConfig) -> int:
         # Where nothing is drafted with a model here, its tokenizer is enough.
         how: dict[str, Any] = {"device": config.device, "quantize": config.quantize, "pixels": config.pixels}
         drafts = {**how, "gguf": GgufOptions.read(config.gguf), "compile": config.compile_draft}
-        draft = load_draft(named, **drafts) if method.needs_draft_model else None
-        tokenizer = load_draft_tokenizer(named) if draft is None else draft.tokenizer
+        draft = load_draft(models.draft, **drafts) if method.needs_draft_model else None
+        tokenizer = load_draft_tokenizer(models.draft) if draft is None else draft.tokenizer
         endpoint = config.connect if wait_for_verifier is None else wait_for_verifier()
         assert endpoint is not None
         link = stack.enter_context(connect(endpoint, key=config.key))
-        front = load_model(target, **how, compile=config.compile) if method.split else None
+        front = load_model(models.target, **how, compile=config.compile) if method.split else None
         if (ours := front or draft) is not None:
             set_threads(0, ours)
         log = None
@@ -225,19 +182,87 @@ def run_generate(config: GenerateConfig) -> int:
         )  # fmt: skip
         link.ensure_connected()  # fail at once, not after config.patience_s, if nothing answers at the address
         text = StreamingText(tokenizer)
-        cancel = threading.Event()
         prompt = chat_prompt(draft or tokenizer, question, images=images)
-        for chunk in decoder.generate(prompt, options, cancel=cancel):
+        for chunk in decoder.generate(prompt, options):
             sys.stdout.write(text.push(chunk))
             sys.stdout.flush()
         sys.stdout.write(text.finish() + "\n")
         if config.stats:
-            stats = decoder.stats
-            print(
-                f"{method.name}: {stats.tokens} tokens in {stats.total_ms:.0f} ms, "
-                f"first after {stats.ttft_ms:.0f} ms; "
-                f"{len(stats.rounds)} rounds, {stats.tau:.2f} tokens a round, "
-                f"{stats.acceptance:.0%} of drafts accepted",
-                file=sys.stderr,
-            )
+            print(_statistics(method.name, decoder.stats), file=sys.stderr)
     return 0
+
+
+def _check(config: GenerateConfig) -> None:
+    """Raise UsageError where options contradict one another."""
+    if config.min_new_tokens > config.max_new_tokens:
+        raise UsageError(
+            f"--min-new-tokens {config.min_new_tokens} is more than --max-new-tokens {config.max_new_tokens}"
+        )
+    if config.key is not None and config.connect is None:
+        raise UsageError("--key is for a verifier that runs elsewhere: give its address with --connect")
+
+
+def _generation_options(config: GenerateConfig) -> GenerationOptions:
+    from specdec.text.grammars import read_grammar
+
+    return GenerationOptions(
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        seed=config.seed,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        min_p=config.min_p,
+        repetition_penalty=config.repetition_penalty,
+        logit_bias=read_biases(config.logit_bias),
+        min_new_tokens=config.min_new_tokens,
+        stop=config.stop,
+        grammar="" if config.grammar is None else read_grammar(config.grammar),
+    )
+
+
+@dataclass(frozen=True)
+class _Models:
+    """What is decoded with. draft: at least a tokenizer. exits: "": none."""
+
+    method: Method
+    target: str
+    draft: str
+    exits: str
+
+
+def _named_models(config: GenerateConfig) -> _Models:
+    """The models that the options or a pair name. A pair without a draft drafts by lookups, and this is told."""
+    from specdec.methods import get_method
+
+    method = get_method(config.method)
+    if config.pair is None:
+        target, draft = config.target_model or str(DEFAULT_TARGET), config.draft_model or str(DEFAULT_DRAFT)
+        return _Models(method, target, draft, config.exits)
+    pair = pair_named(config.pair)
+    target, draft = config.target_model or pair.target, config.draft_model or pair.draft
+    if not draft and (method.needs_draft_model or method.cloud_drafts):
+        print(f"specnav: {pair.tells_no_draft(f'{LOOKUP_METHOD} drafts')}", file=sys.stderr)
+        method = get_method(LOOKUP_METHOD)
+    return _Models(method, target, draft or target, config.exits or pair.exits)
+
+
+def _verifier_config(config: GenerateConfig, models: _Models) -> ServerConfig:
+    in_cloud = models.method.cloud_drafts
+    return ServerConfig(
+        models.target,
+        draft_model=models.draft if in_cloud else "",
+        gguf=config.gguf if in_cloud else "",
+        quantize=config.quantize,
+        pixels=config.pixels,
+        compile=config.compile,
+        device=config.device,
+        exits=models.exits,
+        exit_layers=config.exit_layers,
+    )
+
+
+def _statistics(method: str, stats: AnswerStats) -> str:
+    return (
+        f"{method}: {stats.tokens} tokens in {stats.total_ms:.0f} ms, first after {stats.ttft_ms:.0f} ms; "
+        f"{len(stats.rounds)} rounds, {stats.tau:.2f} tokens a round, {stats.acceptance:.0%} of drafts accepted"
+    )
