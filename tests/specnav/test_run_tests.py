@@ -18,8 +18,10 @@ def runner(monkeypatch):
     return module
 
 
-@pytest.mark.parametrize("failed", [0, 1, 10, 11])
+@pytest.mark.parametrize("failed", [0, 1, "few", "more"])
 def test_only_a_few_failures_are_asked_again_and_their_second_answer_counts(runner, monkeypatch, tmp_path, failed):
+    failed = {"few": runner.FEW, "more": runner.FEW + 1}.get(failed, failed)
+
     class Ended:
         def wait(self):
             return 7
@@ -30,7 +32,7 @@ def test_only_a_few_failures_are_asked_again_and_their_second_answer_counts(runn
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({f"test_{number}": True for number in range(failed)}))
     code = runner.ask_again_alone("graph", tmp_path, ["-k", "some"])
-    if 0 < failed <= 10:
+    if 0 < failed <= runner.FEW:
         assert code == 7 and asked == [("graph", 0, ["-k", "some", "--lf", "--lfnf=none"])]
     else:
         assert code == 1 and not asked
