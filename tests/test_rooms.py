@@ -1,6 +1,7 @@
 """The rooms: who may import whom, no circles of modules or folders. Reads the files, imports nothing."""
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -41,9 +42,17 @@ def imports() -> dict[str, set[str]]:
     return {name: imported_by(path.read_text(encoding="utf-8")) - {name} for name, path in modules().items()}
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every statement; `ast.walk` would go through all expressions, too."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for node in getattr(tree, part, ()):
+            yield node
+            yield from statements(node)
+
+
 def imported_by(text: str) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 from specdec.settings import settings_of
@@ -21,11 +23,10 @@ _ANCHOR = re.compile(r"<a\b[^>]*?\b(?:id|name)=\"([^\"]+)\"")
 
 
 def ours(pattern: str = "*") -> Iterator[Path]:
-    """All files and folders but those of environments, builds and runs."""
-    for path in ROOT.rglob(pattern):
-        inside = path.relative_to(ROOT).parts[:-1]
-        if not any(part.startswith(".") or part in _NOT_OURS for part in inside):
-            yield path
+    """All files and folders but those of environments, builds and runs, which are not even entered: they are large."""
+    for folder, inside, files in os.walk(ROOT):
+        inside[:] = [name for name in inside if not name.startswith(".") and name not in _NOT_OURS]
+        yield from (Path(folder, name) for name in [*inside, *files] if fnmatch(name, pattern))
 
 
 def markdown_files() -> list[Path]:

@@ -16,7 +16,7 @@ from cloud_verifier.config import ServerConfig
 from specdec.link.emulator import build_parser as emulator_parser
 from specdec.settings import settings_of
 from specnav.cli.app import app
-from tests.docs.pages import ROOT, inline_code, markdown_files
+from tests.docs.pages import ROOT, inline_code, markdown_files, ours
 
 FLAG = re.compile(r"(?<![\w(/-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
 COMMAND = re.compile(r"\bspecnav((?: [a-z][a-z-]*)+)")
@@ -65,8 +65,8 @@ def every_flag() -> set[str]:
     """Of all programs in the repository: commands, and scripts by what their parsers declare."""
     emulator = {flag for action in emulator_parser()._actions for flag in action.option_strings}
     found = set().union(*options().values()) | emulator
-    for path in ROOT.rglob("*.py"):
-        if ".venv" not in path.parts and "add_argument" in (text := path.read_text(encoding="utf-8")):
+    for path in ours("*.py"):
+        if "add_argument" in (text := path.read_text(encoding="utf-8")):
             found.update(re.findall(r"[\"'](--[a-z][a-z0-9-]*)[\"']", text))
     return found
 

@@ -418,6 +418,7 @@ def test_a_silent_motion_node_ends_the_course():
     assert StepProgress.DONE.value == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", ["{on_failure: next}", "{on_failure: next, retries: 20}"])
 def test_any_number_of_steps_that_cannot_begin_ends_in_failures(bounds):
     """Each failed within the one before it, until Python's stack was full."""

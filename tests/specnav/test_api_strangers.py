@@ -129,6 +129,7 @@ def test_pages_of_other_sites_get_nothing_where_nobody_has_a_key(
     assert ask({**JSON, **headers}, method=method, path=path)[0] == 403
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["response_format", "tools", "metadata", "foo", "logit_bias"])
 def test_a_body_that_is_nested_deeply_is_refused_wherever_that_shows(field: str) -> None:
     """A body may be just shallow enough to be decoded, and too deep to be written or shown again."""
