@@ -76,7 +76,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source, target = ROOT / name, copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target)  # with bytecode: compiling it again takes longer than all else here
         else:
             shutil.copy(source, target)
     return copy
