@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from builtin_interfaces.msg import Time
+from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
 
 from spec_vlm_nav.blackbox.definitions import installed_definition
+from spec_vlm_nav.ros.run import in_one_line
 from specnav.bags.qos import latched_topics
 from specnav.bags.source import Bag, open_bag
 from specnav.errors import UsageError
@@ -81,7 +83,7 @@ class Player:
         if self._clock is not None and now >= self._next_tick:
             self._next_tick = now + 1 / CLOCK_HZ
             sec, nanosec = divmod(pace.bag_time_ns(now), 10**9)
-            if sec > LAST_S:
+            if not 0 <= sec <= LAST_S:
                 return  # /clock cannot represent this time of recording
             self._clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
 
@@ -91,18 +93,23 @@ def _publisher(node: Node, played: PlayedTopic, kept: int) -> Any:
     package, _, kind = played.topic.kind.partition("/msg/")
     try:
         message = getattr(importlib.import_module(f"{package}.msg"), kind)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError) as error:  # TypeError: no name of a package
         raise UsageError(
             f"{played.topic.name} cannot be played: {played.topic.kind} is not installed"
         ) from error
     check_definition(played.topic, installed_definition)
-    if not kept:
-        return node.create_publisher(message, played.name, QOS)
-    # A transient-local publisher matches subscriptions of either durability.
-    lasting = QoSProfile(
-        depth=kept, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
-    )
-    return node.create_publisher(message, played.name, lasting)
+    qos = QOS
+    if kept:  # a transient-local publisher matches subscriptions of either durability
+        qos = QoSProfile(
+            depth=kept, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
+        )
+    try:
+        return node.create_publisher(message, played.name, qos)
+    except (NameValidationException, RuntimeError, AttributeError) as error:
+        # A bag may hold any name and type. AttributeError: the type is no message.
+        raise UsageError(
+            f"{played.topic.name} ({played.topic.kind}) cannot be played as {played.name}: {in_one_line(error)[:200]}"
+        ) from error
 
 
 def play(config: PlayConfig, say: Callable[[str], None]) -> int:
