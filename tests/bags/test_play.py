@@ -90,6 +90,26 @@ def test_a_type_that_was_another_one_when_it_was_recorded_is_refused(installed, 
             check_definition(topic, lambda kind: installed)
 
 
+@pytest.mark.parametrize(
+    ("recorded", "installed", "fits"),
+    [
+        ("our/Part[] parts\nstd_msgs/Header header", "Part[] parts # each\nHeader header", True),
+        ("our/Part[] parts", "std_msgs/Header[] parts", False),
+        ("our/Part[] parts", "Part[3] parts", False),
+        ("float64 w", "float64 w 1", True),
+        ("?? no field", "?? no field", True),
+        ("?? no field", "?? none", False),
+    ],
+)
+def test_a_definition_may_be_written_in_another_way_than_the_installed_one(recorded, installed, fits):
+    topic = BagTopic("/x", "our/msg/Kind", 1, recorded, "ros2msg")
+    if fits:
+        check_definition(topic, lambda kind: installed)
+    else:
+        with pytest.raises(UsageError, match="had another definition"):
+            check_definition(topic, lambda kind: installed)
+
+
 def test_the_bags_time_runs_at_the_rate_and_never_waits_for_a_message_from_before_the_first():
     pace = PlaybackPace(first_ns=10**9, began=100.0, rate=2.0)
     assert pace.due(10**9) == pace.due(5) == 100.0

@@ -191,6 +191,17 @@ def test_names_and_types_that_no_topic_can_have_are_refused_in_one_line(graph):
         player_of(graph.probe.node, twice)
 
 
+@pytest.mark.parametrize(
+    "kind", ["geometry_msgs/msg/Twist", "sensor_msgs/msg/PointCloud2", "nav_msgs/msg/Odometry", METRICS_KIND]
+)
+def test_what_was_recorded_here_can_be_played_here(graph, tmp_path, kind):
+    with McapFile(tmp_path / "one.mcap", own_types()) as file:
+        file.add_topic("/one", kind)
+        file.write("/one", START_NS, b"\0\1\0\0")
+    bag = open_bag(tmp_path / "one.mcap")
+    Player(graph.probe.node, bag, [PlayedTopic(bag.topics[0], "/one")], False, lambda: True)
+
+
 def test_a_time_that_no_clock_can_have_is_not_published():
     told = []
     node = SimpleNamespace(create_publisher=lambda *given: SimpleNamespace(publish=told.append))
