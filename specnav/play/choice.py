@@ -36,9 +36,17 @@ class PlayedTopic:
 
 def is_heard(topic: BagTopic) -> bool:
     """Whether a topic is played if no topics are named."""
-    if topic.kind == STRING:
-        return topic.name.rpartition("/")[2] == "instruction"
-    return topic.kind in ODOMETRY or (topic.kind.startswith(SENSORS) and topic.kind not in COMMANDS)
+    is_input = topic.kind in ODOMETRY or topic.kind.startswith(SENSORS)
+    return _is_instruction(topic) or (is_input and topic.kind not in COMMANDS)
+
+
+def may_move(topic: BagTopic) -> bool:
+    """Whether a robot that hears a topic may move."""
+    return _is_instruction(topic) or topic.kind in COMMANDS
+
+
+def _is_instruction(topic: BagTopic) -> bool:
+    return topic.kind == STRING and topic.name.rpartition("/")[2] == "instruction"
 
 
 def parse_remaps(given: Sequence[str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from spec_vlm_nav.ros.run import in_one_line
 from specnav.bags.qos import latched_topics
 from specnav.bags.source import Bag, open_bag
 from specnav.errors import UsageError
-from specnav.play.choice import COMMANDS, PlayedTopic, check_definition, choose, left_out, parse_remaps
+from specnav.play.choice import PlayedTopic, check_definition, choose, left_out, may_move, parse_remaps
 from specnav.play.config import PlayConfig
 from specnav.play.pace import PlaybackPace
 from specnav.ros_node import own_node
@@ -121,8 +121,8 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
     with notes_signals() as ended, own_node("specnav_play") as (node, _):
         player = Player(node, bag, played, config.clock, ended)
         for one in played:
-            if one.topic.kind in COMMANDS:
-                say(f"playing {one.name}: a robot that subscribes to it will move")
+            if may_move(one.topic):
+                say(f"playing {one.name}: a robot that obeys it will move")
         if others := left_out(bag, played):
             say(others)
         player.wait_for_listeners(config.wait_s)

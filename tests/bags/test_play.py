@@ -5,7 +5,7 @@ import pytest
 from specnav.bags.source import Bag
 from specnav.bags.storage import BagTopic
 from specnav.errors import UsageError
-from specnav.play.choice import check_definition, choose, parse_remaps
+from specnav.play.choice import check_definition, choose, may_move, parse_remaps
 from specnav.play.pace import PlaybackPace
 
 KINDS = {
@@ -37,6 +37,11 @@ def names(played):
 def test_what_a_robots_nodes_hear_is_played_and_nothing_that_moves_it(bag):
     expected = ["/camera/image_raw/compressed", "/odom", "/scan", "/robot1/instruction"]
     assert names(choose(bag, [], {}, True)) == expected
+
+
+def test_an_instruction_and_commands_may_move_a_robot(bag):
+    commands = ["/robot1/instruction", "/cmd_vel", "/motion_command", "/joy", "/api/sport/request"]
+    assert [topic.name for topic in bag.topics if may_move(topic)] == commands
 
 
 def test_named_topics_are_played_with_or_without_the_slash_and_under_another_name(bag):
