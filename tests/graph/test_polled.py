@@ -98,6 +98,12 @@ def test_a_motion_left_that_is_no_number_does_not_hide_the_robots_state(node):
         assert told["left_deg"] == (29 if left == 0.5 else None)
 
 
+def test_of_a_long_instruction_a_page_gets_the_beginning(node):
+    robot = RosRobot(node.node, "", {p.name: p.default for p in CONSOLE}, lambda name, what: None)
+    robot._on_instruction(String(data="find it " * 100_000))
+    assert robot.state()["instruction"].startswith("find it") and len(page_message("state", robot.state())) < 5000
+
+
 def loses_goals(node, kind, name, client):
     """An action server that forgets each goal once it has accepted it, like one that is restarted."""
     server = DeferringServer(node.node, kind, name, lambda goal: None)
