@@ -203,6 +203,7 @@ def test_a_wrong_parameter_is_refused_in_one_line_with_the_allowed_range(running
         for given, said in (
             (("max_linear:=0.2",), "error: argument max_linear:=0.2 refused: nodes take parameters as --ros-args -p"),
             (("--ros-args", "--max-linear", "0.2"), "error: unknown arguments behind --ros-args: ['--max-linear'"),
+            (("--ros-args", "-r", "__ns:=" + "/a" * 300), "error: error creating node: invalid node namespace"),
             (ros_args(use_sim_time="maybe"), "error: Trying to set parameter 'use_sim_time' to 'maybe'"),
         )
     ]

@@ -39,6 +39,7 @@ import rclpy
 from rclpy.action import ActionClient, ActionServer
 from rclpy.exceptions import ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.time_source import TimeSource
@@ -146,6 +147,8 @@ def run(
         shell = make()
     except expected as error:
         refusal = str(error)
+    except rclpy_implementation.RCLError as error:  # a namespace too long, a network that is not there
+        refusal = in_one_line(error)
     if refusal is not None:
         sys.stderr.write(f"error: {refusal}\n")
         gc.collect()  # what was made of the node, before its context is gone
