@@ -133,6 +133,7 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
             player.play_once(config.rate)
             if not config.loop:
                 break
+            time.sleep(POLL_S)  # a bag of one message would flood the graph
         time.sleep(DRAIN_S)  # let the last messages arrive
     counts = ", ".join(f"{name} {count}" for name, count in sorted(player.counts.items()))
     say(f"played {counts}; the latest message was {player.latest_s * 1e3:.0f} ms late")

@@ -139,6 +139,19 @@ def test_a_loop_goes_round_until_it_is_ended(graph):
     assert "played /camera/image_raw/compressed" in player.text and "Traceback" not in player.text
 
 
+def test_a_loop_over_one_message_floods_nobody(graph, tmp_path):
+    with McapFile(tmp_path / "one.mcap", own_types()) as file:
+        file.add_topic("/instruction", "std_msgs/msg/String")
+        file.write("/instruction", START_NS, bytes(serialize_message(String(data="go"))))
+    graph.probe.listen(String, "instruction")
+    player = play(graph, tmp_path / "one.mcap", "--loop", "--wait", "20")
+    wait_until(lambda: len(graph.probe.heard("instruction")) > 2, 20, "a third pass", lambda: player.text)
+    at = time.monotonic()
+    time.sleep(0.5)
+    assert player.end(signal.SIGTERM) == 0
+    assert len(graph.probe.heard("instruction", at)) < 50
+
+
 def test_what_was_latched_is_heard_by_who_comes_late_and_what_was_not_is_not(graph, tmp_path):
     types = own_types()
     with McapFile(tmp_path / "latched.mcap", types) as file:
