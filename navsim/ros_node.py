@@ -26,6 +26,7 @@ from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import qos_profile_sensor_data
@@ -246,8 +247,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         node = NavsimNode()
-    except (ParameterException, NavsimError) as error:
-        print(f"navsim: {error}", file=sys.stderr)
+    except (ParameterException, NavsimError, rclpy_implementation.RCLError) as error:
+        print(f"navsim: {' '.join(str(error).split())}", file=sys.stderr)
         rclpy.try_shutdown()
         return 2
     code = 0

@@ -32,7 +32,9 @@ _NOT_A_MESSAGE = (
     SerdeError, TypesysError, LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError,
     MemoryError, RecursionError, struct.error,
 )  # fmt: skip
-_IDL_RULE = "=" * 80 + "\n"
+_NO_DEFINITION = (TypesysError, LookupError, ValueError, TypeError, RecursionError)
+_MSG_RULE = "=" * 80
+_IDL_RULE = f"{_MSG_RULE}\n"
 
 
 class Types:
@@ -71,7 +73,7 @@ class Types:
             check_definitions(types)
             store = get_typestore(Stores.EMPTY)
             store.register(types)
-        except (TypesysError, LookupError, ValueError, TypeError, RecursionError):
+        except _NO_DEFINITION:
             return
         if topic.kind in store.types:
             self._known[topic.kind] = store
@@ -132,6 +134,19 @@ class Types:
             return list(given) if given is not None else [""] * length
         kind = {"bool": "bool", "byte": "uint8", "octet": "uint8", "char": "uint8"}.get(inner[0], inner[0])
         return np.zeros(length, kind) if given is None else np.asarray(given, kind)
+
+
+def fields_of(kind: str, definition: str) -> Any:
+    """The fields of a type by its .msg text, however they are written: types with or without their package, defaults
+    or none. The text of a type that cannot be read.
+
+    The text may be followed by those of the types it contains.
+    """
+    text = definition.partition(_MSG_RULE)[0]
+    try:
+        return get_types_from_msg(text, kind)[kind][1] if len(text) <= MOST_CHARS else text
+    except _NO_DEFINITION:
+        return text
 
 
 def check_definitions(types: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import select
 import sys
+import termios
 from collections.abc import Callable
 from typing import TextIO
 
@@ -23,16 +24,25 @@ class StepPrompt:
         self._count = 0
 
     def allows(self, step: CalibrationStep) -> bool:
-        """Whether the step may begin. Raises CalibrationError if there is no terminal to ask at."""
+        """Whether the step may begin. Raises CalibrationError if the answer is another one, and if there is no
+        terminal to ask at.
+        """
         if step is not self._asked:
             self._asked, self._count = step, self._count + 1
-            question = (
-                "" if self._all else f"  (Enter: go, {ALL} and Enter: go and do not ask again, Ctrl-C: end)"
-            )
+            question = ""
+            if not self._all:
+                self._forget_early_answers()
+                question = f"  (Enter: go, {ALL} and Enter: go and do not ask again, anything else: end)"
             self._say(f"{self._count:2d}. The robot {step.words}.{question}")
         if self._all:
             return True
         return self._answered()
+
+    def _forget_early_answers(self) -> None:
+        """Drop what was typed before the question: a key pressed twice must not begin a step."""
+        source = self._source or sys.stdin
+        if source.isatty():
+            termios.tcflush(source, termios.TCIFLUSH)
 
     def _answered(self) -> bool:
         source = self._source or sys.stdin
@@ -43,5 +53,8 @@ class StepPrompt:
             raise CalibrationError(
                 "cannot ask before each step, as no terminal is attached; --yes starts each step without asking"
             )
-        self._all = line.strip().lower() == ALL
+        answer = line.strip().lower()
+        if answer not in ("", ALL):
+            raise CalibrationError(f"ended by the answer {answer[:40]!r}: only Enter, and {ALL}, begin a step")
+        self._all = answer == ALL
         return True

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from specnav.bags.source import Bag
 from specnav.bags.storage import BagTopic
+from specnav.bags.types import fields_of
 from specnav.errors import UsageError
 
 ODOMETRY = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})
@@ -35,9 +36,17 @@ class PlayedTopic:
 
 def is_heard(topic: BagTopic) -> bool:
     """Whether a topic is played if no topics are named."""
-    if topic.kind == STRING:
-        return topic.name.rpartition("/")[2] == "instruction"
-    return topic.kind in ODOMETRY or (topic.kind.startswith(SENSORS) and topic.kind not in COMMANDS)
+    is_input = topic.kind in ODOMETRY or topic.kind.startswith(SENSORS)
+    return _is_instruction(topic) or (is_input and topic.kind not in COMMANDS)
+
+
+def may_move(topic: BagTopic) -> bool:
+    """Whether a robot that hears a topic may move."""
+    return _is_instruction(topic) or topic.kind in COMMANDS
+
+
+def _is_instruction(topic: BagTopic) -> bool:
+    return topic.kind == STRING and topic.name.rpartition("/")[2] == "instruction"
 
 
 def parse_remaps(given: Sequence[str]) -> dict[str, str]:
@@ -81,16 +90,10 @@ def check_definition(topic: BagTopic, installed: Callable[[str], str | None]) ->
     if topic.encoding != "ros2msg":
         return
     now = installed(topic.kind)
-    # A bag's definition is followed by those of nested types.
-    if now is not None and _fields(topic.definition.partition("=" * 80)[0]) != _fields(now):
+    if now is not None and fields_of(topic.kind, topic.definition) != fields_of(topic.kind, now):
         raise UsageError(
             f"{topic.name} cannot be played: {topic.kind} had another definition when it was recorded"
         )
-
-
-def _fields(definition: str) -> list[str]:
-    lines = (" ".join(line.partition("#")[0].split()) for line in definition.splitlines())
-    return [line for line in lines if line and "=" not in line]
 
 
 def _slashed(name: str) -> str:

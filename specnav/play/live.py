@@ -9,15 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from builtin_interfaces.msg import Time
+from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
 
 from spec_vlm_nav.blackbox.definitions import installed_definition
+from spec_vlm_nav.ros.run import in_one_line
 from specnav.bags.qos import latched_topics
 from specnav.bags.source import Bag, open_bag
 from specnav.errors import UsageError
-from specnav.play.choice import COMMANDS, PlayedTopic, check_definition, choose, left_out, parse_remaps
+from specnav.play.choice import PlayedTopic, check_definition, choose, left_out, may_move, parse_remaps
 from specnav.play.config import PlayConfig
 from specnav.play.pace import PlaybackPace
 from specnav.ros_node import own_node
@@ -81,7 +83,7 @@ class Player:
         if self._clock is not None and now >= self._next_tick:
             self._next_tick = now + 1 / CLOCK_HZ
             sec, nanosec = divmod(pace.bag_time_ns(now), 10**9)
-            if sec > LAST_S:
+            if not 0 <= sec <= LAST_S:
                 return  # /clock cannot represent this time of recording
             self._clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
 
@@ -91,18 +93,23 @@ def _publisher(node: Node, played: PlayedTopic, kept: int) -> Any:
     package, _, kind = played.topic.kind.partition("/msg/")
     try:
         message = getattr(importlib.import_module(f"{package}.msg"), kind)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError) as error:  # TypeError: no name of a package
         raise UsageError(
             f"{played.topic.name} cannot be played: {played.topic.kind} is not installed"
         ) from error
     check_definition(played.topic, installed_definition)
-    if not kept:
-        return node.create_publisher(message, played.name, QOS)
-    # A transient-local publisher matches subscriptions of either durability.
-    lasting = QoSProfile(
-        depth=kept, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
-    )
-    return node.create_publisher(message, played.name, lasting)
+    qos = QOS
+    if kept:  # a transient-local publisher matches subscriptions of either durability
+        qos = QoSProfile(
+            depth=kept, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
+        )
+    try:
+        return node.create_publisher(message, played.name, qos)
+    except (NameValidationException, RuntimeError, AttributeError) as error:
+        # A bag may hold any name and type. AttributeError: the type is no message.
+        raise UsageError(
+            f"{played.topic.name} ({played.topic.kind}) cannot be played as {played.name}: {in_one_line(error)[:200]}"
+        ) from error
 
 
 def play(config: PlayConfig, say: Callable[[str], None]) -> int:
@@ -114,8 +121,8 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
     with notes_signals() as ended, own_node("specnav_play") as (node, _):
         player = Player(node, bag, played, config.clock, ended)
         for one in played:
-            if one.topic.kind in COMMANDS:
-                say(f"playing {one.name}: a robot that subscribes to it will move")
+            if may_move(one.topic):
+                say(f"playing {one.name}: a robot that obeys it will move")
         if others := left_out(bag, played):
             say(others)
         player.wait_for_listeners(config.wait_s)
@@ -126,6 +133,7 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
             player.play_once(config.rate)
             if not config.loop:
                 break
+            time.sleep(POLL_S)  # a bag of one message would flood the graph
         time.sleep(DRAIN_S)  # let the last messages arrive
     counts = ", ".join(f"{name} {count}" for name, count in sorted(player.counts.items()))
     say(f"played {counts}; the latest message was {player.latest_s * 1e3:.0f} ms late")

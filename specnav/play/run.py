@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-import sys
-
 from specnav.errors import needs_ros
 from specnav.play.config import PlayConfig
+from specnav.terminal import RunView
 
 
 def run_play(config: PlayConfig) -> int:
     """Play a bag; returns the exit code. Raises UsageError, EvaluationError."""
     with needs_ros("playing a bag", "specnav replay decides a bag's frames"):
         from specnav.play.live import play
-    return play(config, _say)
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr)
+    return play(config, RunView().say)

@@ -5,7 +5,7 @@ import pytest
 from specnav.bags.source import Bag
 from specnav.bags.storage import BagTopic
 from specnav.errors import UsageError
-from specnav.play.choice import check_definition, choose, parse_remaps
+from specnav.play.choice import check_definition, choose, may_move, parse_remaps
 from specnav.play.pace import PlaybackPace
 
 KINDS = {
@@ -37,6 +37,11 @@ def names(played):
 def test_what_a_robots_nodes_hear_is_played_and_nothing_that_moves_it(bag):
     expected = ["/camera/image_raw/compressed", "/odom", "/scan", "/robot1/instruction"]
     assert names(choose(bag, [], {}, True)) == expected
+
+
+def test_an_instruction_and_commands_may_move_a_robot(bag):
+    commands = ["/robot1/instruction", "/cmd_vel", "/motion_command", "/joy", "/api/sport/request"]
+    assert [topic.name for topic in bag.topics if may_move(topic)] == commands
 
 
 def test_named_topics_are_played_with_or_without_the_slash_and_under_another_name(bag):
@@ -87,6 +92,26 @@ def test_a_type_that_was_another_one_when_it_was_recorded_is_refused(installed, 
         check_definition(topic, lambda kind: installed)
     else:
         with pytest.raises(UsageError, match="our/msg/Kind had another definition when it was recorded"):
+            check_definition(topic, lambda kind: installed)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "installed", "fits"),
+    [
+        ("our/Part[] parts\nstd_msgs/Header header", "Part[] parts # each\nHeader header", True),
+        ("our/Part[] parts", "std_msgs/Header[] parts", False),
+        ("our/Part[] parts", "Part[3] parts", False),
+        ("float64 w", "float64 w 1", True),
+        ("?? no field", "?? no field", True),
+        ("?? no field", "?? none", False),
+    ],
+)
+def test_a_definition_may_be_written_in_another_way_than_the_installed_one(recorded, installed, fits):
+    topic = BagTopic("/x", "our/msg/Kind", 1, recorded, "ros2msg")
+    if fits:
+        check_definition(topic, lambda kind: installed)
+    else:
+        with pytest.raises(UsageError, match="had another definition"):
             check_definition(topic, lambda kind: installed)
 
 

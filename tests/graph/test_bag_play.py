@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 from geometry_msgs.msg import Twist
@@ -17,7 +18,12 @@ from std_msgs.msg import String
 
 from specnav.bags.contents import stamp_of
 from specnav.bags.source import open_bag
+from specnav.bags.storage import BagMessage, BagTopic
+from specnav.bags.timeline import BagTimeline
 from specnav.bags.writing import McapFile
+from specnav.errors import UsageError
+from specnav.play.choice import PlayedTopic
+from specnav.play.live import Player
 from specnav.record.types import own_types
 from tests.graph.harness import ROOT, Graph, ros_args, wait_until
 from tests.graph.stack import free_port
@@ -133,6 +139,19 @@ def test_a_loop_goes_round_until_it_is_ended(graph):
     assert "played /camera/image_raw/compressed" in player.text and "Traceback" not in player.text
 
 
+def test_a_loop_over_one_message_floods_nobody(graph, tmp_path):
+    with McapFile(tmp_path / "one.mcap", own_types()) as file:
+        file.add_topic("/instruction", "std_msgs/msg/String")
+        file.write("/instruction", START_NS, bytes(serialize_message(String(data="go"))))
+    graph.probe.listen(String, "instruction")
+    player = play(graph, tmp_path / "one.mcap", "--loop", "--wait", "20")
+    wait_until(lambda: len(graph.probe.heard("instruction")) > 2, 20, "a third pass", lambda: player.text)
+    at = time.monotonic()
+    time.sleep(0.5)
+    assert player.end(signal.SIGTERM) == 0
+    assert len(graph.probe.heard("instruction", at)) < 50
+
+
 def test_what_was_latched_is_heard_by_who_comes_late_and_what_was_not_is_not(graph, tmp_path):
     types = own_types()
     with McapFile(tmp_path / "latched.mcap", types) as file:
@@ -156,3 +175,51 @@ def test_what_was_latched_is_heard_by_who_comes_late_and_what_was_not_is_not(gra
     wait_until(lambda: ("word", "last") in heard, 15, "the last", lambda: player.text)
     assert heard.count(("map_name", "new")) == 1 and ("map_name", "old") not in heard
     assert heard.count(("map_name", "last")) == 2 and ("word", "new") not in heard
+
+
+def player_of(node, played, *times_ns, clock=False):
+    topics = [one.topic for one in played]
+    messages = [BagMessage(topics[0].name, time_ns, b"\0\1\0\0") for time_ns in times_ns]
+    bag = SimpleNamespace(
+        topics=topics, timeline=BagTimeline(), offered=lambda name: [], messages=lambda names: iter(messages)
+    )
+    return Player(node, bag, played, clock, lambda: False)
+
+
+def test_names_and_types_that_no_topic_can_have_are_refused_in_one_line(graph):
+    text = "std_msgs/msg/String"
+    for name, kind in (
+        ("/a b", text),
+        ("/a//b", text),
+        ("/\x1b[2J", text),
+        ("/" + "a" * 5000, text),
+        ("/a", "std_msgs/msg/__name__"),
+        ("/a", ".std_msgs/msg/String"),
+        ("/a", ""),
+    ):
+        with pytest.raises(UsageError, match="cannot be played"):
+            player_of(graph.probe.node, [PlayedTopic(BagTopic(name, kind, 1), name)])
+    twice = [PlayedTopic(BagTopic(f"/{kind}", f"std_msgs/msg/{kind}", 1), "/a") for kind in ("String", "Bool")]
+    with pytest.raises(UsageError, match=r"/Bool .* cannot be played as /a"):
+        player_of(graph.probe.node, twice)
+
+
+@pytest.mark.parametrize(
+    "kind", ["geometry_msgs/msg/Twist", "sensor_msgs/msg/PointCloud2", "nav_msgs/msg/Odometry", METRICS_KIND]
+)
+def test_what_was_recorded_here_can_be_played_here(graph, tmp_path, kind):
+    with McapFile(tmp_path / "one.mcap", own_types()) as file:
+        file.add_topic("/one", kind)
+        file.write("/one", START_NS, b"\0\1\0\0")
+    bag = open_bag(tmp_path / "one.mcap")
+    Player(graph.probe.node, bag, [PlayedTopic(bag.topics[0], "/one")], False, lambda: True)
+
+
+def test_a_time_that_no_clock_can_have_is_not_published():
+    told = []
+    node = SimpleNamespace(create_publisher=lambda *given: SimpleNamespace(publish=told.append))
+    played = [PlayedTopic(BagTopic("/a", "std_msgs/msg/Empty", 1), "/a")]
+    for time_ns, clocks in ((-(10**9), 0), (10**9, 1), (2**31 * 10**9, 0)):
+        told.clear()
+        player_of(node, played, time_ns, clock=True).play_once(1.0)
+        assert len([one for one in told if isinstance(one, Clock)]) == clocks

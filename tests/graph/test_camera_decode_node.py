@@ -5,6 +5,8 @@ from __future__ import annotations
 import array
 import io
 import itertools
+import socket
+import struct
 import sys
 import threading
 import time
@@ -180,3 +182,18 @@ def test_multicast_that_begins_late_stops_and_begins_again(graph):
         # A busy machine may leave pictures out, but shows none twice and no earlier one.
         assert all(1 <= (b - a) % 30 <= 9 for a, b in itertools.pairwise(numbers)), numbers
     assert process.end() == 0 and "Traceback" not in process.text
+
+
+def test_video_before_simulated_time_begins_does_not_end_the_node(graph):
+    port = 20000 + graph.domain
+    process = start(graph, source="url", url=f"udp://127.0.0.1:{port}", use_sim_time=True)
+    packet = struct.pack("!BBHII", 0x80, 0x80 | 96, 1, 1, 7) + b"\x41" + bytes(200)  # a whole picture, of nothing
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(packet, ("127.0.0.1", port))
+    wait_until(
+        lambda: {v.key: v.value for v in health(graph).values}.get("rtp_packets") == "1",
+        5,
+        "the packet",
+        lambda: process.text,
+    )
+    assert process.end() == 0

@@ -7,7 +7,9 @@ import signal
 import time
 
 import pytest
+from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Twist, TwistStamped
+from rosgraph_msgs.msg import Clock
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
 from specnav.supervise.surroundings import segments_of
@@ -165,6 +167,24 @@ def test_twist_stamped_is_published_when_asked_for(running):
     assert header.frame_id == "base_link" and header.stamp.sec > 0
 
 
+def test_a_time_that_no_clock_can_have_ends_no_node(running):
+    running.probe.listen(MotionStatus, "timed/motion_status")
+    timed = running.start("timed", NODE, *ros_args(use_sim_time=True), "-r", "__ns:=/timed")
+    clock = running.probe.node.create_publisher(Clock, "/clock", 1)
+
+    def is_told(sec):
+        clock.publish(Clock(clock=Time(sec=sec)))
+        heard = running.probe.heard("timed/motion_status")
+        return heard != [] and heard[-1].message.header.stamp.sec == abs(sec)
+
+    wait_until(lambda: is_told(5), 15, "the first time")
+    for _ in range(20):
+        assert not is_told(-7)
+        time.sleep(0.01)
+    wait_until(lambda: is_told(9), 5, "the next time", lambda: timed.text)
+    timed.kill()
+
+
 def test_a_wrong_parameter_is_refused_in_one_line_with_the_allowed_range(running):
     refused = [
         (running.start("motion_node", NODE, *ros_args(**parameters)), said)
@@ -183,6 +203,7 @@ def test_a_wrong_parameter_is_refused_in_one_line_with_the_allowed_range(running
         for given, said in (
             (("max_linear:=0.2",), "error: argument max_linear:=0.2 refused: nodes take parameters as --ros-args -p"),
             (("--ros-args", "--max-linear", "0.2"), "error: unknown arguments behind --ros-args: ['--max-linear'"),
+            (("--ros-args", "-r", "__ns:=" + "/a" * 300), "error: error creating node: invalid node namespace"),
             (ros_args(use_sim_time="maybe"), "error: Trying to set parameter 'use_sim_time' to 'maybe'"),
         )
     ]

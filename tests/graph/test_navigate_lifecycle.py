@@ -115,3 +115,12 @@ def test_a_transition_right_after_a_goal_ends_it_in_every_phase(robot, word):
         assert robot.operator.transition("deactivate")
         assert goal.result(3)[1].error_code == RESULT.CANCELED
         assert robot.operator.transition("activate")
+
+
+def test_a_parameter_writes_no_line_of_its_own_into_the_log(robot):
+    operator = robot.operator
+    assert operator.transition("deactivate") and operator.transition("cleanup")
+    assert operator.set(verifier="tcp://x\n[FATAL] forged\x1b[2J") == "" and operator.transition("configure")
+    robot.node.wait_for("verifier tcp://x", 5)
+    assert "\n[FATAL]" not in robot.node.text and "\x1b[2J" not in robot.node.text
+    assert operator.transition("cleanup") and operator.set(verifier="tcp://127.0.0.1:5555") == ""

@@ -6,19 +6,22 @@ import time
 
 import pytest
 from rclpy.action import ActionClient, ActionServer
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from spec_vlm_nav_interfaces.action import NavigateInstruction, RunMission
 from spec_vlm_nav_interfaces.msg import MotionStatus
-from std_msgs.msg import String
+from std_msgs.msg import Bool, String
 
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.console.parameters import CONSOLE
 from spec_vlm_nav.console.words import page_message
 from spec_vlm_nav.missions.plan import MissionStep, StepKind
 from spec_vlm_nav.ros.basics import DeferringServer
+from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
 from spec_vlm_nav.ros.console.robot import RosRobot
 from spec_vlm_nav.ros.missions.instructing import Instructor
 from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.run import destroy
+from spec_vlm_nav.ros.subscriptions import subscribe
 from tests.graph.harness import Graph, wait_until
 
 pytestmark = pytest.mark.graph
@@ -51,6 +54,20 @@ def test_what_came_since_is_told_once_in_order_with_its_time_and_no_more_than_is
     assert [message.data for _, message in polled.take_all()] == ["6", "7", "8"]
 
 
+def test_nothing_says_that_a_console_s_e_stop_is_not_heard(node, capfd):
+    pressed = []
+    console = CommandPublisher(node.node, "/", MutuallyExclusiveCallbackGroup(), simulated=False)
+    subscribe(node.node, Bool, "e_stop", pressed.append, latched=True)
+
+    def press():
+        console.estop()
+        return pressed
+
+    wait_until(press, 5, "the e-stop")
+    time.sleep(0.2)
+    assert "incompatible QoS" not in capfd.readouterr().err
+
+
 def test_bytes_that_are_no_message_are_dropped_and_hide_none(node):
     polled = PolledTopic(node.node, String, "words", depth=3)
     node.say("words", String(data="a"))
@@ -79,6 +96,12 @@ def test_a_motion_left_that_is_no_number_does_not_hide_the_robots_state(node):
         told = json.loads(page_message("state", robot.state()))
         assert told["reason"] == "refused"
         assert told["left_deg"] == (29 if left == 0.5 else None)
+
+
+def test_of_a_long_instruction_a_page_gets_the_beginning(node):
+    robot = RosRobot(node.node, "", {p.name: p.default for p in CONSOLE}, lambda name, what: None)
+    robot._on_instruction(String(data="find it " * 100_000))
+    assert robot.state()["instruction"].startswith("find it") and len(page_message("state", robot.state())) < 5000
 
 
 def loses_goals(node, kind, name, client):

@@ -343,7 +343,10 @@ def test_a_parameter_it_cannot_use_is_one_line_and_exit_code_two(tmp_path, quick
 
 
 def test_ros_arguments_it_cannot_read_are_one_line_behind_what_rcl_says(tmp_path, quickly_started):  # noqa: F811
-    for argv in (["--params-file", str(tmp_path / "typo.yaml")], ["-r", "__ns:=//one"], ["--log-level", "loud"]):
+    for argv in (
+        ["--params-file", str(tmp_path / "typo.yaml")], ["-r", "__ns:=//one"], ["--log-level", "loud"],
+        ["-r", "__ns:=" + "/a" * 300],
+    ):  # fmt: skip
         argv = [sys.executable, "-m", "navsim.ros_node", "--ros-args", *argv]
         log = tmp_path / "log"
         with log.open("wb") as stream:

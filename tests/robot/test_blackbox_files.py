@@ -115,6 +115,20 @@ def test_while_it_is_written_only_a_partial_file_is_there_and_a_failure_leaves_n
     assert own_names(tmp_path) == []
 
 
+def test_robots_that_write_into_one_folder_at_once_keep_all_their_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # both look before either begins
+
+    def fill_after_another(stream):
+        Folder(tmp_path, 1000).write(NOW_NS, "A", 20, fill(20))
+        stream.write(bytes(10))
+
+    Folder(tmp_path, 1000).write(NOW_NS, "A", 10, fill_after_another)
+    assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == {
+        f"{NAMES}A.mcap": 10,
+        f"{NAMES}A-2.mcap": 20,
+    }
+
+
 def test_what_a_power_cut_left_counts_and_goes_first(tmp_path):
     left = tmp_path / f"{NAMES}A.mcap.partial"
     left.write_bytes(b"x" * 600)

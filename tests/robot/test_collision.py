@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spec_vlm_nav.motion.ahead.cloud import PointCloud, clearance_of_cloud
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
 from spec_vlm_nav.motion.ahead.depth import DepthImage, clearance_of_depth
@@ -155,6 +156,15 @@ def test_specks_and_holes_do_not_stop_but_an_image_of_holes_is_blind():
 )
 def test_a_broken_depth_image_is_blind_with_a_reason(image, said):
     assert said in clearance_of_depth(image, CORRIDOR).blind
+
+
+def test_foreign_words_in_a_reason_are_one_line_of_a_fair_length():
+    words = "x\n\x1b[2J" * 1000
+    for view in (
+        clearance_of_depth(DepthImage(words, 4, 4, 12, bytes(48)), CORRIDOR),
+        clearance_of_cloud(PointCloud((), 1, 1, 12, 12, bytes(12), frame=f"{words}/map"), CORRIDOR),
+    ):
+        assert view.blind.isprintable() and len(view.blind) < 500
 
 
 @given(

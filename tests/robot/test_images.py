@@ -96,6 +96,13 @@ def test_raw_pictures_that_make_no_sense_are_refused(raw):
         prepare(raw, AS_IS)
 
 
+def test_an_encoding_of_any_words_is_named_in_one_line():
+    with pytest.raises(FrameError) as told:
+        from_raw(RawImage("no\nencoding\x1b[2J" * 1000, 16, 16, 16, bytes(256)))
+    assert "encoding 'no encoding?[2J" in str(told.value) and str(told.value).isprintable()
+    assert len(str(told.value)) < 500
+
+
 def test_black_history_has_the_size_of_the_frame():
     black = decode(black_like(picture((96, 60))))
     assert black.size == (96, 60) and np.asarray(black).max() < 8

@@ -2,6 +2,7 @@
 
 import math
 import threading
+import tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -162,6 +163,18 @@ def test_a_message_counts_once_and_the_same_words_again_count_again(tells, monke
     for sent, callback in sends:
         callback(String(data="stop"), *([{"source_timestamp": sent}] if tells else []))
     assert heard == ["stop"] * 3
+
+
+def test_large_messages_are_not_kept():
+    callbacks = []
+    node = SimpleNamespace(create_subscription=lambda kind, topic, act, *_, **__: callbacks.append(act))
+    subscribe(node, String, "instruction", lambda message: None)
+    tracemalloc.start()
+    for sent in range(10):
+        callbacks[0](String(data="x" * 1_000_000), {"source_timestamp": sent})
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 1_000_000
 
 
 def test_of_diagnostics_the_console_keeps_a_bounded_number_of_rows_the_newest(monkeypatch):

@@ -139,8 +139,14 @@ def test_the_next_motion_cancels_the_one_under_way_first(goals):
     assert goals.canceled == 1 and [m for m, _, _ in goals.sent] == [Motion(0.75), Motion(0.0, 0.7)]
 
 
-def test_a_lowered_limit_holds_for_the_next_goal(goals):
+def test_a_lowered_limit_ends_a_faster_goal_and_holds_for_the_next(goals):
     found = driving(goals)
     found.core.configure(ExecutorConfig(), SafetyConfig(max_linear=0.2))
+    found.run(DT)
+    last = found.events[-1]
+    assert last.state is MotionState.EXPIRED and "lowered" in last.reason and goals.canceled == 1
     found.send(move(sequence=2))
     assert goals.sent[-1][1] == 0.2
+    found.core.configure(ExecutorConfig(), SafetyConfig(max_linear=0.2, max_angular=0.1))
+    found.run(DT)
+    assert found.core.is_moving  # a limit of turns does not concern it

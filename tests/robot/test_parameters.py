@@ -54,6 +54,8 @@ def test_every_default_is_allowed_and_described(table):
         ("method", "sd+colour:red", "axis 'colour' of method"),
         ("method", "", "refused: allowed is one of ar"),
         ("method", 3, "refused: allowed is str, one of ar"),
+        ("energy_root", "/dev/null", "it must be a folder or none"),
+        ("energy_root", "x" * 5000, "it must be a folder or none"),
         ("temperature", float("nan"), "allowed is 0 to 2"),
         ("colour", 1, "no parameter 'colour' here"),
     ],

@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 import os
+import select
 from datetime import datetime, timezone
 
 import pytest
@@ -335,6 +336,25 @@ def test_each_step_waits_for_enter_and_a_allows_all_that_follow():
     assert asker.allows(one) and asker.allows(two) and asker.allows(three)
     assert len(said) == 3 and "Enter: go" in said[0] and "Enter" not in said[2]
     assert "turns left 57 degrees at 0.50 rad/s" in said[1]
+
+
+@pytest.mark.parametrize("answer", ["n", "no", "stop", "q", "aa", "\x1b[A"])
+def test_any_other_answer_begins_no_step(answer):
+    with pytest.raises(CalibrationError, match="ended by the answer"):
+        StepPrompt(False, lambda words: None, answers(f"{answer}\n")).allows(resting())
+
+
+def test_a_key_pressed_before_the_question_answers_it_not():
+    typing, terminal = os.openpty()
+    with os.fdopen(typing, "wb", 0) as keys, os.fdopen(terminal) as source:
+        asker = StepPrompt(False, lambda words: None, source)
+        for step in (resting(), turn(1.0, 0.5)):
+            keys.write(b"\n\n")
+            select.select([source], [], [], 1)
+            assert not asker.allows(step)
+            keys.write(b"\n")
+            select.select([source], [], [], 1)
+            assert asker.allows(step)
 
 
 def test_without_anybody_to_ask_it_says_so():

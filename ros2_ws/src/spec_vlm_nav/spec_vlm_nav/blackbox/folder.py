@@ -117,10 +117,10 @@ class Folder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         self._make_room(size)
-        path = self._free_name(time_ns, word)
+        path, stream = self._begin(time_ns, word)
         partial = path.with_name(path.name + PARTIAL)
         try:
-            with partial.open("wb") as stream:
+            with stream:
                 fill(stream)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -143,15 +143,21 @@ class Folder:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def _free_name(self, time_ns: int, word: str) -> Path:
+    def _begin(self, time_ns: int, word: str) -> tuple[Path, BinaryIO]:
+        """Return a free name and its partial file, opened; other robots may write into the folder, too."""
         when = datetime.fromtimestamp(time_ns // 10**9, timezone.utc).strftime("%Y%m%d-%H%M%SZ")
         what = re.sub(r"[^A-Za-z0-9_]+", "_", word)[:WORD_CHARS].strip("_") or "UNKNOWN"
         number = 1
         while True:
             more = f"-{number}" if number > 1 else ""  # e.g. after the clock was set back
             path = self.path / f"blackbox-{when}-{what}{more}.mcap"
-            if not path.exists() and not path.with_name(path.name + PARTIAL).exists():
-                return path
+            partial = path.with_name(path.name + PARTIAL)
+            with contextlib.suppress(FileExistsError):
+                stream = partial.open("xb")
+                if not path.exists():
+                    return path, stream
+                stream.close()
+                partial.unlink()
             number += 1
 
     def _keep_the_name(self) -> None:

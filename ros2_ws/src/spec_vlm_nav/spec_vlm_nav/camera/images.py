@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from spec_vlm_nav.common.errors import FrameError
+from spec_vlm_nav.common.foreign_words import one_line
 
 MAX_BYTES = 16 << 20
 MAX_SCANS = 32  # of a JPEG: encoders make about 10, and each may take as long as a picture
@@ -147,7 +148,7 @@ def from_raw(raw: RawImage) -> Image.Image:
     """Convert raw pixels to a picture. Raises FrameError for an unknown encoding or missing bytes."""
     if raw.encoding not in _ENCODINGS:
         raise FrameError(
-            f"camera encoding '{raw.encoding}' is not supported; known are {', '.join(_ENCODINGS)}"
+            f"camera encoding '{one_line(raw.encoding)}' is not supported; known are {', '.join(_ENCODINGS)}"
         )
     _check_size(raw.width, raw.height)
     channels, order = _ENCODINGS[raw.encoding]

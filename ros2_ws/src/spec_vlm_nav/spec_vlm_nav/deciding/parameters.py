@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.parameters import (
@@ -44,6 +45,16 @@ from spec_vlm_nav.model.decider import (
 )
 from spec_vlm_nav.model.folders import find_model
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
+
+
+def _why_not_root(text: str) -> str:
+    """Return why a text cannot be `energy_root`, or ""."""
+    try:
+        usable = text in (DecoderSettings.energy_root, "none") or Path(text).is_dir()
+    except OSError:  # a name too long
+        usable = False
+    return "" if usable else "it must be a folder or none"
+
 
 VLM_NAV = (
     Parameter(
@@ -106,6 +117,8 @@ VLM_NAV = (
         "energy_root",
         DecoderSettings.energy_root,
         "Root of sysfs for the energy sensors of /diagnostics; none: no sensor is read.",
+        form="a folder or none",
+        refuses=_why_not_root,
     ),
     Parameter("threads", DecoderSettings.threads, "CPU threads of the draft model.", 1, 64),
     Parameter(

@@ -25,6 +25,7 @@ stop.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import contextlib
 import faulthandler
 import gc
 import os
@@ -32,14 +33,16 @@ import re
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import rclpy
 from rclpy.action import ActionClient, ActionServer
 from rclpy.exceptions import ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
+from rclpy.time_source import TimeSource
 from rclpy.utilities import remove_ros_args
 from spec_vlm_nav.common.errors import NavigationError, ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
@@ -99,6 +102,17 @@ def _refuse_rest(args: Sequence[str]) -> None:
         )
 
 
+def _ignore_impossible_times() -> None:
+    """Have times that no clock can have ignored on /clock: rclpy raises, and that would end the node."""
+    hear = TimeSource.clock_callback
+
+    def hear_possible(source: TimeSource, message: Any) -> None:
+        with contextlib.suppress(ValueError, OverflowError):
+            hear(source, message)
+
+    setattr(TimeSource, "clock_callback", hear_possible)  # noqa: B010  # a method, for mypy
+
+
 def run(
     make: Callable[[], Shell],
     args: Sequence[str] | None,
@@ -117,6 +131,7 @@ def run(
     for number in ENDING:
         if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:  # nohup
             signal.signal(number, on_signal)
+    _ignore_impossible_times()
     try:
         rclpy.init(
             args=list(args) if args is not None else None,
@@ -132,6 +147,8 @@ def run(
         shell = make()
     except expected as error:
         refusal = str(error)
+    except rclpy_implementation.RCLError as error:  # a namespace too long, a network that is not there
+        refusal = in_one_line(error)
     if refusal is not None:
         sys.stderr.write(f"error: {refusal}\n")
         gc.collect()  # what was made of the node, before its context is gone

@@ -77,11 +77,11 @@ def subscribe_stamped(
     The time is infinite if the middleware, or an old rclpy, does not report it.
     """
     # When a message was heard last, and how often by each subscription.
-    heard: dict[tuple[int, str], tuple[float, Counter[int]]] = {}
+    heard: dict[tuple[int, int], tuple[float, Counter[int]]] = {}
 
     def once(subscription: int, message: Any, info: Any) -> None:
         sent, now = info.get("source_timestamp", 0) if info else 0, time.monotonic()
-        key = (sent, str(message))
+        key = (sent, hash(str(message)))  # not the message itself: it may be large
         last, counts = heard.pop(key, (now, Counter[int]()))
         if not sent and last <= now - ONCE_S:
             counts.clear()

@@ -34,6 +34,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import (
     CloudConfig,
@@ -161,7 +162,7 @@ def clearance_of_cloud(cloud: PointCloud, config: CorridorConfig) -> Clearance:
     """Return the clearance that a cloud shows."""
     if cloud.frame.rsplit("/", 1)[-1] in FIXED_FRAMES:
         return Clearance(
-            blind=f"cloud is in the frame {cloud.frame}, which does not turn with the robot: "
+            blind=f"cloud is in the frame {one_line(cloud.frame)}, which does not turn with the robot: "
             "a frame fixed to the robot is needed"
         )
     if reason := _unreadable(cloud):

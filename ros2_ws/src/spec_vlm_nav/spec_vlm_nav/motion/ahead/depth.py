@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import math
 
 import numpy as np
+from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import (
     blindness,
@@ -51,7 +52,9 @@ def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
     """
     kinds = {"16UC1": ("u2", 0.001), "mono16": ("u2", 0.001), "32FC1": ("f4", 1.0)}
     if image.encoding not in kinds:
-        return Clearance(blind=f"depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed")
+        return Clearance(
+            blind=f"depth image of encoding '{one_line(image.encoding)}': 16UC1 or 32FC1 is needed"
+        )
     code, unit = kinds[image.encoding]
     kind = np.dtype(f"{'>' if image.big_endian else '<'}{code}")
     row = image.width * kind.itemsize

@@ -83,8 +83,8 @@ class Nav2Executor(Executor):
         """Send a motion's goal; a goal under way is canceled first."""
         self.cancel()
         super().start(motion, pose, now, allowance_s)
-        speed = self.config.angular_speed if motion.angle_rad else self.config.linear_speed
-        self._unsent = self._goals.send(motion, speed, allowance_s)
+        self._speed = self.config.angular_speed if motion.angle_rad else self.config.linear_speed
+        self._unsent = self._goals.send(motion, self._speed, allowance_s)
 
     def cancel(self) -> None:
         """Cancel the goal under way."""
@@ -102,6 +102,9 @@ class Nav2Executor(Executor):
             return self._finish(MotionState.REACHED) if over else (ZERO, MotionState.SETTLING)
         if self._unsent:
             return self._finish(MotionState.REFUSED, self._unsent)
+        if self._motion.distance_m and self._speed > self.config.linear_speed:  # Spin has no speed field
+            self._goals.cancel()
+            return self._finish(MotionState.EXPIRED, "the limit of its speed was lowered")
         report = self._goals.report()
         if report.state is GoalState.ACCEPTED:
             return ZERO, MotionState.MOVING

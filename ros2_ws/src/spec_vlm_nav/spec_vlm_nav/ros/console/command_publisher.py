@@ -42,6 +42,11 @@ from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
 from std_msgs.msg import Bool, Empty, String
 
+try:
+    from rclpy.event_handler import PublisherEventCallbacks
+except ImportError:  # Humble
+    from rclpy.qos_event import PublisherEventCallbacks
+
 SPLIT = "heldout"  # split of the simulator's rooms
 
 
@@ -59,7 +64,13 @@ class CommandPublisher:
             return node.create_client(kind, at + service, callback_group=group)
 
         self._instruct = publisher(String, "instruction")
-        self._stop, self._estop = publisher(Empty, "stop"), publisher(Bool, "e_stop")
+        self._stop = publisher(Empty, "stop")
+        # A warning about its QoS would say that the e-stop is not heard: of motion_node's three
+        # subscriptions one is expected not to match (see subscriptions.py).
+        quiet = PublisherEventCallbacks(use_default_callbacks=False)
+        self._estop = node.create_publisher(
+            Bool, f"{at}e_stop", RELIABLE, callback_group=group, event_callbacks=quiet
+        )
         self._reset, self._cancel = publisher(Empty, "e_stop_reset"), publisher(Empty, "vlm_nav_node/cancel")
         self._presence = publisher(Presence, "presence")
         self._missions: Any = ActionClient(node, RunMission, f"{at}run_mission")

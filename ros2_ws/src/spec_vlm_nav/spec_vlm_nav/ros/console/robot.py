@@ -42,6 +42,7 @@ from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.board import Board, Trail
 from spec_vlm_nav.console.decisions import AnswerView, decided_by, decision_record
+from spec_vlm_nav.console.words import LONGEST_WORDS
 from spec_vlm_nav.ros.basics import qos, RELIABLE
 from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
 from spec_vlm_nav.ros.messages import command_of, pose_of, raw_of, status_of
@@ -290,7 +291,7 @@ class RosRobot(CommandPublisher):
     def _mark(self, kind: str, words: str, code: str = "") -> None:
         with self._lock:
             if kind == "begin":
-                self._instruction = words
+                self._instruction = words[:LONGEST_WORDS]
             if self._pose is not None:
                 x, y, _ = self._pose
                 place = {"kind": kind, "words": words[:80], "code": code, "x": x, "y": y}

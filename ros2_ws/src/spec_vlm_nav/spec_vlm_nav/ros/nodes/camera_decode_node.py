@@ -29,7 +29,6 @@ import time
 from typing import Any, NoReturn
 
 from builtin_interfaces.msg import Time
-from rclpy.duration import Duration
 from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.decode import DecodedPicture, H264Decoder, StreamDiagnostics
@@ -109,9 +108,9 @@ class CameraDecodeNode:
     def _on_packets(self) -> None:
         while self._packets:
             data, at = self._packets.popleft()
-            age = Duration(seconds=time.monotonic() - at)
-            stamp = (self.node.get_clock().now() - age).to_msg()
-            self._feed(data, stamp, str(self._values["frame_id"]), at)
+            stamp_ns = self.node.get_clock().now().nanoseconds - int((time.monotonic() - at) * 1e9)
+            sec, nanosec = divmod(max(0, stamp_ns), 10**9)  # simulated time may still be 0
+            self._feed(data, Time(sec=sec, nanosec=nanosec), str(self._values["frame_id"]), at)
 
     # -- outputs
 

@@ -33,6 +33,7 @@ from typing import Any, NoReturn
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.deciding.parameters import decoder_settings, navigator_config, VLM_NAV
 from spec_vlm_nav.language.prompting import fitting_policy
@@ -123,10 +124,8 @@ class VlmNavNode(LifecycleNode):
         check_folder(settings.draft_model, needs_weights=needs_weights)
         self._decider, self._said_ready = DeferredDecider(self._make_decider, settings), False
         self._topics = Publishers(self)
-        self.get_logger().info(
-            f"configured: {settings.method} with {settings.draft_model}, "
-            f"verifier {settings.verifier}; the model is being loaded"
-        )
+        said = f"configured: {settings.method} with {settings.draft_model}, verifier {settings.verifier}"
+        self.get_logger().info(f"{one_line(said)}; the model is being loaded")
 
     def _watch_loading(self) -> None:
         """Log when the model is loaded; go back to unconfigured, or end, if loading failed."""
@@ -139,7 +138,7 @@ class VlmNavNode(LifecycleNode):
             if self._values["autostart"]:
                 self.failure = decider.failure
                 return
-            self.get_logger().error(f"the model cannot be loaded: {decider.failure}")
+            self.get_logger().error(one_line(f"the model cannot be loaded: {decider.failure}", LONGEST_LINE))
             if self._deciding is not None:
                 self.trigger_deactivate()
             self.trigger_cleanup()
@@ -194,7 +193,7 @@ class VlmNavNode(LifecycleNode):
         except (NavigationError, SpecdecError) as error:
             self._refusal = error
             if not self._starting:
-                self.get_logger().error(f"cannot {what}: {error}")
+                self.get_logger().error(one_line(f"cannot {what}: {error}", LONGEST_LINE))
             return FAILURE
         except Exception as error:
             self._refusal = NavigationError(f"cannot {what}: {type(error).__name__}: {error}")
@@ -263,9 +262,9 @@ class VlmNavNode(LifecycleNode):
             return
         # rclpy binds a severity to the calling line: each needs a line of its own.
         if self._reloaded:
-            self.get_logger().error(f"the old draft model stays: {self._reloaded}")
+            self.get_logger().error(one_line(f"the old draft model stays: {self._reloaded}", LONGEST_LINE))
         else:
-            self.get_logger().info(f"{self._reloading[1]} drafts from the next decision on")
+            self.get_logger().info(one_line(f"{self._reloading[1]} drafts from the next decision on"))
         self._reloading = None
 
     # -- inputs
