@@ -72,9 +72,11 @@ class BoundedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Get ready for the next request."""
-        self._began = self.loop.time()
+        self._began, self._body_bytes = self.loop.time(), 0
         self._stop_clock()
         super().on_response_complete()
+        if not self.is_idle and self.cycle.more_body:  # a request that was sent before this reply has begun
+            self._close_in(BODY_S)
 
     def pause_writing(self) -> None:
         """The client has stopped reading."""

@@ -116,6 +116,14 @@ def test_who_does_not_go_on_is_left(server: Server, start: bytes) -> None:
     assert server.ask(b"abc").endswith(b"3")
 
 
+@pytest.mark.slow
+def test_a_body_that_does_not_come_is_left_also_if_its_request_was_sent_before_a_reply(server: Server) -> None:
+    with server.connect() as silent:
+        first = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+        silent.sendall(first + b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nabc")
+        assert is_closed(silent)
+
+
 def test_who_sends_a_byte_now_and_then_is_left_too(server: Server) -> None:
     with server.connect() as slow, pytest.raises(OSError):
         for _ in range(40):
