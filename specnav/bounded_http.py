@@ -13,6 +13,7 @@ import resource
 from contextlib import suppress
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -69,6 +70,13 @@ class BoundedProtocol(H11Protocol):
             self._close_in(self._began + BODY_S + self._body_bytes / BODY_BYTES_PER_S - self.loop.time())
         else:
             self._stop_clock()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a malformed request, unless its beginning has been replied to already."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """Get ready for the next request."""

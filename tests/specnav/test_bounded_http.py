@@ -24,8 +24,8 @@ from specnav.bounded_http import bounded_config
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Says how long the body was; /stream: much more than anybody reads."""
-    size, more = 0, True
+    """Says how long the body was; /stream: much more than anybody reads; /early: without reading the body."""
+    size, more = 0, scope["path"] != "/early"
     while more:
         part = await receive()
         size, more = size + len(part.get("body", b"")), part.get("more_body", False)
@@ -261,6 +261,18 @@ def test_what_strangers_send_leaves_no_line_in_the_log(
 ) -> None:
     with caplog.at_level("WARNING"), server.connect() as stranger:
         stranger.sendall(request_)
+        assert is_closed(stranger)
+    assert server.ask(b"abc").endswith(b"3")
+    assert caplog.records == []
+
+
+def test_a_body_that_is_malformed_after_its_request_was_replied_to_leaves_no_line_in_the_log(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING"), server.connect() as stranger:
+        stranger.sendall(b"POST /early HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        assert stranger.recv(1000).startswith(b"HTTP/1.1 200 ")
+        stranger.sendall(b"no length\r\n")
         assert is_closed(stranger)
     assert server.ask(b"abc").endswith(b"3")
     assert caplog.records == []
