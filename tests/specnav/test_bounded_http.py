@@ -278,7 +278,14 @@ def test_a_body_that_is_malformed_after_its_request_was_replied_to_leaves_no_lin
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(("number", "drain_s"), [(signal.SIGTERM, 0.1), (signal.SIGINT, 3600.0)])
+HUNG_UP = pytest.param(
+    signal.SIGHUP,
+    3600.0,
+    marks=pytest.mark.skipif(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, reason="ignored under nohup"),
+)
+
+
+@pytest.mark.parametrize(("number", "drain_s"), [(signal.SIGTERM, 0.1), (signal.SIGINT, 3600.0), HUNG_UP])
 def test_requests_that_outlast_the_drain_time_are_answered_and_silent_clients_are_left(
     number: signal.Signals, drain_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,7 +313,7 @@ def test_requests_that_outlast_the_drain_time_are_answered_and_silent_clients_ar
             asking.append((reader, writer))
             await (read if body == b"abc" else begun).wait()
             begun.clear()
-        server.handle_exit(number, None)
+        signal.raise_signal(number)
         whole, half = [await reader.read() for reader, _ in asking]
         await serving
         return whole, half
