@@ -128,6 +128,9 @@ def reach(address: str) -> Any:
     if failed:
         text = " ".join(str(failed[0]).split())[:300]
         raise FleetError(f"the Ray cluster at {address} cannot be used: {text}")
+    if threading.current_thread() is threading.main_thread():
+        # Ray has put a handler in the place of ours: it prints a stack, and aborts us 3 s later, in the cleanup.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     return ray
 
 

@@ -222,6 +222,9 @@ def start_directory(ray: Any, state: Path, first: FleetState, metrics: str) -> A
         ray.kill(actor, no_restart=True)
         forget_kept(state)
         raise as_fleet_error(error) from error
+    except BaseException:  # an interrupt: it may have started replicas
+        end_fleet(ray, actor, state)
+        raise
     return actor
 
 
@@ -324,7 +327,8 @@ def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: st
                     told.add(trouble)
                     say(console, trouble)
             waiting = status.count("starting") + status.count("draining")
-            if not waiting and status.count("failed") + status.count("left_out"):
+            new = status.generation  # those of an earlier upgrade that failed are replaced
+            if not waiting and status.count("failed", new) + status.count("left_out", new):
                 return status  # the remaining replicas will not start
             time.sleep(_LOOK_S)
 

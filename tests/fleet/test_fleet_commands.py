@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -143,6 +146,62 @@ def test_a_directory_that_dies_while_a_command_waits_is_waited_for(monkeypatch: 
         return reply
 
     assert wait_settled(Ray(), directory(call), 60.0, Console(stderr=True), "replicas").settled
+
+
+def test_replicas_of_an_earlier_upgrade_that_failed_do_not_end_the_wait_for_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "_LOOK_S", 0.0)
+    replies = [status((("ready", 1), ("failed", 2)), generation=3), status((("ready", 3),), generation=3)]
+    told = wait_settled(Ray(), directory(lambda: replies.pop(0)), 60.0, Console(stderr=True), "upgraded")
+    assert told.settled and not replies
+    failed = status((("ready", 1), ("failed", 3)), generation=3)
+    assert wait_settled(Ray(), directory(lambda: failed), 60.0, Console(stderr=True), "upgraded") is failed
+
+
+def test_an_interrupt_while_the_directory_starts_leaves_no_replica(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    ended: list[str] = []
+    actor = SimpleNamespace(
+        status=SimpleNamespace(remote=lambda: interrupted),
+        down=SimpleNamespace(remote=lambda: lambda: ended.append("replicas")),
+    )
+    ray = Ray()
+    node = SimpleNamespace(get_node_id=lambda: "0" * 56)
+    ray.get_runtime_context = lambda: node  # type: ignore[attr-defined]
+    ray.remote = lambda _: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: actor))  # type: ignore[attr-defined]
+    ray.kill = lambda actor, no_restart: ended.append("directory")  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        run.start_directory(ray, tmp_path, None, "")  # type: ignore[arg-type]
+    assert ended == ["replicas", "directory"]
+
+
+def test_sigterm_is_ours_again_once_ray_has_put_its_own_handler_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Came(Exception):
+        pass
+
+    def came(*_: object) -> None:
+        raise Came
+
+    with (tmp_path / "stacks").open("w") as file:
+        ray = SimpleNamespace(__version__="0", init=lambda **_: faulthandler.register(signal.SIGTERM, file=file))
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.setattr(cluster, "check_ray", lambda: None)
+        monkeypatch.setattr(cluster, "answers", lambda address: True)
+        before = signal.signal(signal.SIGTERM, came)
+        try:
+            cluster.reach("127.0.0.1:1")
+            with pytest.raises(Came):
+                signal.raise_signal(signal.SIGTERM)
+        finally:
+            faulthandler.unregister(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, before)
 
 
 def test_what_ray_raises_is_one_line(
