@@ -13,6 +13,7 @@ from specdec.errors import (
     ModelError,
     OptionsError,
     ProtocolError,
+    RequestRefused,
     SpecdecError,
     VerifierBusy,
     VocabularyMismatch,
@@ -21,6 +22,7 @@ from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_PICTURES,
+    ERROR_REFUSED,
     ERROR_SHUTDOWN,
     ERROR_TARGET,
     ERROR_TOO_LARGE,
@@ -118,6 +120,8 @@ def refusal(message: ErrorDown, address: str) -> SpecdecError:
         return VerifierBusy(f"the verifier at {address} is busy: {message.message}")
     if message.code == ERROR_TOO_LARGE:
         return OptionsError(f"the verifier refused: {message.message}")
+    if message.code == ERROR_REFUSED:
+        return RequestRefused(f"the verifier refused: {message.message}")
     return ProtocolError(f"the verifier refused: {message.message}")
 
 

@@ -326,7 +326,7 @@ def test_errors_say_whose_fault_it_is() -> None:
 
     statuses = {
         e.VerifierBusy: 429, e.LinkLost: 503, e.KeyRefused: 503, e.OptionsError: 400, e.ProtocolError: 502,
-        e.VocabularyMismatch: 503,
+        e.VocabularyMismatch: 503, e.RequestRefused: 400,
     }  # fmt: skip
     for kind, status in statuses.items():
         error = api_error(kind("why\nso"))
