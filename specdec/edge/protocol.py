@@ -175,7 +175,7 @@ def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
 
 def check_ids(ids: Sequence[int], what: str) -> None:
     """Raise ModelError for ids that no message can hold: the verifier could not say which session it refuses."""
-    if not all(isinstance(token, int) and 0 <= token <= MAX_TOKEN_ID for token in ids):
+    if not all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in ids):
         raise ModelError(f"{what} must be token ids, whole numbers from 0 to {MAX_TOKEN_ID}")
 
 

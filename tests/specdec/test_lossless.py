@@ -281,7 +281,7 @@ def test_target_that_ends_with_any_of_its_eos_ids_ends_the_answer(
     assert ended >= 4
 
 
-@pytest.mark.parametrize("ids", [(-1,), (1 << 31,), ("5",), (1.0,)])
+@pytest.mark.parametrize("ids", [(-1,), (1 << 31,), ("5",), (1.0,), (True,)])
 def test_ids_that_no_message_can_hold_do_not_spoil_the_next_answer(
     text_pair: Pair, servers: dict[str, str], ids: tuple[Any, ...]
 ) -> None:
