@@ -179,6 +179,14 @@ def check_ids(ids: Sequence[int], what: str) -> None:
         raise ModelError(f"{what} must be token ids, whole numbers from 0 to {MAX_TOKEN_ID}")
 
 
+def check_known_ids(welcome: Welcome, ids: Sequence[int], what: str) -> None:
+    """Raise ModelError for ids outside the verifier's vocabulary. It would refuse them, and each later answer for which
+    the edge drafts them from memory.
+    """
+    if ids and max(ids) >= welcome.vocab_size:
+        raise ModelError(f"{what} lie outside the vocabulary of {welcome.vocab_size} of {welcome.model}")
+
+
 def check_prompt(welcome: Welcome, prompt: Prompt) -> None:
     """Raise OptionsError, naming the bound, for a prompt that the verifier would refuse as too large.
 
