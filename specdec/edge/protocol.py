@@ -183,7 +183,7 @@ def check_known_ids(welcome: Welcome, ids: Sequence[int], what: str) -> None:
     """Raise ModelError for ids outside the verifier's vocabulary. It would refuse them, and each later answer for which
     the edge drafts them from memory.
     """
-    if ids and max(ids) >= welcome.vocab_size:
+    if 0 < welcome.vocab_size <= max(ids, default=0):
         raise ModelError(f"{what} lie outside the vocabulary of {welcome.vocab_size} of {welcome.model}")
 
 
