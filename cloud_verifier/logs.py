@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 import traceback
+from contextlib import suppress
 from typing import TextIO
 
 WARNINGS_A_MINUTE = 5
@@ -75,7 +76,8 @@ class EventLog:
         about = {"time": round(time.time(), 3), "level": level, "event": event}
         record = {**about, **self._fields, **fields}
         line = json.dumps(record, default=str)
-        with self._lock:
+        # A full disk, or a reader of the log that has gone, must not end a server.
+        with self._lock, suppress(OSError):
             self._stream.write(line + "\n")
             self._stream.flush()
 

@@ -40,7 +40,8 @@ from specdec.tracing import Tracing, tracing_from_environment
 
 
 def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
-    """Load the model and serve until SIGTERM, after which running answers may finish, or SIGINT.
+    """Load the model and serve until SIGTERM, after which running answers may finish, or SIGINT, or SIGHUP (terminal
+    closed; under nohup it stays ignored).
 
     Must run in the main thread: it handles signals.
 
@@ -75,8 +76,9 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         else:
             server.stop()
 
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, on_signal)
+    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if name != signal.SIGHUP or signal.getsignal(name) != signal.SIG_IGN:
+            signal.signal(name, on_signal)
     launcher.end_in_time(config.drain_s)
     launcher.warm_up(grammars)
     # The socket thread must get the interpreter quickly even during a forward pass: heartbeats and verdicts go

@@ -46,6 +46,10 @@ class ProtocolError(SpecdecError):
     """A message that breaks the wire contract, or a request the other side refused."""
 
 
+class RequestRefused(ProtocolError):
+    """The verifier cannot use what is asked: the prompt, a picture of it, or an option."""
+
+
 class VersionMismatch(ProtocolError):
     """Edge and cloud speak different versions of the wire contract."""
 

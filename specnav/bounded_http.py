@@ -13,6 +13,7 @@ import resource
 from contextlib import suppress
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -70,11 +71,20 @@ class BoundedProtocol(H11Protocol):
         else:
             self._stop_clock()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a malformed request, unless its beginning has been replied to already."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def on_response_complete(self) -> None:
         """Get ready for the next request."""
-        self._began = self.loop.time()
+        self._began, self._body_bytes = self.loop.time(), 0
         self._stop_clock()
         super().on_response_complete()
+        if not self.is_idle and self.cycle.more_body:  # a request that was sent before this reply has begun
+            self._close_in(BODY_S)
 
     def pause_writing(self) -> None:
         """The client has stopped reading."""

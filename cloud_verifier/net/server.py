@@ -38,6 +38,7 @@ from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
 from specdec.energy import Meter, find_sensors
+from specdec.link.binding import is_ipv6
 from specdec.link.traced import decode_traced
 from specdec.link.wire import (
     ERROR_INTERNAL,
@@ -129,6 +130,7 @@ class Server:
                 clock=clock,
             )
         try:
+            self._router.setsockopt(zmq.IPV6, is_ipv6(config.bind))
             self._router.bind(config.bind)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)

@@ -30,6 +30,7 @@ class BoundedServer(ThreadingHTTPServer):
     request_queue_size = 2 * MOST_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, handler)
         self._open: deque[socket.socket] = deque()
         self._lock = threading.Lock()
@@ -146,12 +147,13 @@ class StatusServer:
                 """Log nothing: a scrape every few seconds would fill the log."""
 
         try:
-            self._server = BoundedServer((host or "127.0.0.1", int(port)), Handler)
+            self._server = BoundedServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
         except (OSError, ValueError, OverflowError) as error:
             raise VerifierError(
                 f"metrics cannot be served on {bind!r} ({error}): choose a free HOST:PORT with --metrics"
             ) from error
-        self.bind = f"{self._server.server_address[0]!s}:{self._server.server_address[1]}"
+        at, number = self._server.server_address[:2]
+        self.bind = f"[{at!s}]:{number}" if self._server.address_family == socket.AF_INET6 else f"{at!s}:{number}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="status", daemon=True)
         self._thread.start()
 

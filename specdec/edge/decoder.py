@@ -30,6 +30,7 @@ from specdec.edge.protocol import (
     TargetUnknown,
     check_draft_size,
     check_ids,
+    check_known_ids,
     check_method,
     check_prompt,
     check_vocabulary,
@@ -418,6 +419,8 @@ class _Answer:
         """Open a session with the tokens verified so far; returns the function that does one step of it."""
         decoder, session, options = self._decoder, self._session, self._options
         welcome = decoder._connect(session)
+        check_known_ids(welcome, self._prompt.ids, "the prompt's ids")
+        check_known_ids(welcome, session.answer, "the history's ids")
         check_prompt(welcome, self._prompt)
         method, gamma = decoder._method, decoder._gamma
         if method.drafts and self._drafter is None:

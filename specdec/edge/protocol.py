@@ -13,6 +13,7 @@ from specdec.errors import (
     ModelError,
     OptionsError,
     ProtocolError,
+    RequestRefused,
     SpecdecError,
     VerifierBusy,
     VocabularyMismatch,
@@ -21,6 +22,7 @@ from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_PICTURES,
+    ERROR_REFUSED,
     ERROR_SHUTDOWN,
     ERROR_TARGET,
     ERROR_TOO_LARGE,
@@ -118,6 +120,8 @@ def refusal(message: ErrorDown, address: str) -> SpecdecError:
         return VerifierBusy(f"the verifier at {address} is busy: {message.message}")
     if message.code == ERROR_TOO_LARGE:
         return OptionsError(f"the verifier refused: {message.message}")
+    if message.code == ERROR_REFUSED:
+        return RequestRefused(f"the verifier refused: {message.message}")
     return ProtocolError(f"the verifier refused: {message.message}")
 
 
@@ -171,8 +175,16 @@ def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
 
 def check_ids(ids: Sequence[int], what: str) -> None:
     """Raise ModelError for ids that no message can hold: the verifier could not say which session it refuses."""
-    if not all(isinstance(token, int) and 0 <= token <= MAX_TOKEN_ID for token in ids):
+    if not all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in ids):
         raise ModelError(f"{what} must be token ids, whole numbers from 0 to {MAX_TOKEN_ID}")
+
+
+def check_known_ids(welcome: Welcome, ids: Sequence[int], what: str) -> None:
+    """Raise ModelError for ids outside the verifier's vocabulary. It would refuse them, and each later answer for which
+    the edge drafts them from memory.
+    """
+    if 0 < welcome.vocab_size <= max(ids, default=0):
+        raise ModelError(f"{what} lie outside the vocabulary of {welcome.vocab_size} of {welcome.model}")
 
 
 def check_prompt(welcome: Welcome, prompt: Prompt) -> None:

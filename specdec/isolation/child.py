@@ -32,6 +32,7 @@ _MOST_FOLLOWED = 64
 _DESCRIPTORS = 16
 GRACE_S = 3.0
 """Seconds that a process gets after a signal, beyond the drain time of running answers, before it is killed."""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TOO_LONG = "it takes more memory than is allowed"
 
 
@@ -72,7 +73,7 @@ class ParentGuard:
         if not numbers:
             self._signals = -1
         for number in numbers:
-            if number in (signal.SIGTERM, signal.SIGINT):
+            if number in _ENDING:
                 first = self._until_s is None and number == signal.SIGTERM
                 until_s = time.monotonic() + GRACE_S + (self._drain_s if first else 0.0)
                 self._until_s = until_s if self._until_s is None else min(self._until_s, until_s)
@@ -92,10 +93,7 @@ def launch(control: socket.socket, guard: ParentGuard) -> None:
 
 
 def _serve(control: socket.socket, guard: ParentGuard, workers: set[int]) -> None:
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # sent to the whole process group: the parent decides
+    for number in _ENDING:  # sent to the whole process group: the parent decides
         signal.signal(number, signal.SIG_IGN)
     Image.preinit()
     Image.init()

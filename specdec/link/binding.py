@@ -22,6 +22,13 @@ def is_loopback(bind: str) -> bool:
         return False
 
 
+def is_ipv6(address: str) -> bool:
+    """Whether tcp://HOST:PORT names an IPv6 address. ZeroMQ uses those only where it is told to, and would then prefer
+    them for names, too.
+    """
+    return "[" in address
+
+
 def _is_plain(host: str) -> bool:
     return host.isprintable() and not any(map(str.isspace, host))
 
@@ -43,5 +50,7 @@ def check_address(
     named = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= HIGHEST_PORT
     if scheme is None or not host or not _is_plain(host) or not (named or (bind and port == "*")):
         raise error(f"{what} {address!r} cannot be used: give {' or '.join(f'{one}HOST:PORT' for one in schemes)}")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise error(f"{what} {address!r} cannot be used: an IPv6 address is written {scheme}[::1]:PORT")
     if not bind and not int(port):
         raise error(f"{what} {address!r} cannot be used: port 0 is for listening, give the server's port")

@@ -17,7 +17,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from specdec.errors import KeyRefused, LinkLost
-from specdec.link.binding import check_address
+from specdec.link.binding import check_address, is_ipv6
 from specdec.link.greeting import mechanism_at
 from specdec.link.keys import read_key, use_key
 
@@ -70,6 +70,7 @@ class Dealer:
         check_address(address, error=LinkLost)
         key = None if self._key is None else read_key(self._key)
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        socket.setsockopt(zmq.IPV6, is_ipv6(address))
         socket.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
         socket.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
         socket.setsockopt(zmq.LINGER, _LINGER_MS)

@@ -20,7 +20,7 @@ from types import FrameType
 import zmq
 
 from specdec.errors import OptionsError
-from specdec.link.binding import is_loopback
+from specdec.link.binding import is_ipv6, is_loopback
 from specdec.link.directory_wire import SCHEME
 from specdec.link.keys import EdgeKey, read_key, use_key
 from specdec.link.router import new_router
@@ -46,6 +46,7 @@ class Emulator:
         self._front.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._front.setsockopt(zmq.LINGER, 0)
         try:
+            self._front.setsockopt(zmq.IPV6, is_ipv6(listen))
             self._front.bind(listen)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
@@ -138,6 +139,7 @@ class Emulator:
             if len(self._backs) >= _MAX_CLIENTS:
                 self._forget(next(iter(self._backs)))
             socket = self._context.socket(zmq.DEALER)
+            socket.setsockopt(zmq.IPV6, is_ipv6(self._connect_address))
             socket.setsockopt(zmq.RECONNECT_IVL, 20)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
             if self._key is not None:

@@ -9,6 +9,7 @@ from specdec.errors import (
     ModelError,
     OptionsError,
     ProtocolError,
+    RequestRefused,
     SpecdecError,
     VerifierBusy,
     VersionMismatch,
@@ -77,6 +78,6 @@ def api_error(error: SpecdecError) -> ApiError:
         return ApiError(503, message, code="verifier_unreachable")
     if isinstance(error, KeyRefused | VersionMismatch | VocabularyMismatch):  # the operator of this server must act
         return ApiError(503, message, code="verifier_refused")
-    if isinstance(error, ModelError | OptionsError):
+    if isinstance(error, ModelError | OptionsError | RequestRefused):
         return ApiError(400, message)
     return ApiError(502 if isinstance(error, ProtocolError) else 500, message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 from specnav.api.errors import ApiError
 
@@ -22,7 +23,7 @@ class RequestQueue:
     @property
     def waiting(self) -> int:
         """Requests in the queue."""
-        return sum(not one.done() for one in self._waiting)
+        return len(self._waiting)
 
     async def take(self) -> None:
         """Wait for a place, first come, first served. Raises ApiError if the queue is full or the server ends."""
@@ -37,6 +38,8 @@ class RequestQueue:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.give_back()  # it got its place at the moment it was cancelled
+            with suppress(ValueError):  # not to be kept for as long as all places are taken
+                self._waiting.remove(turn)
             raise
 
     def check(self) -> None:

@@ -47,7 +47,8 @@ def address_of(listening: socket.socket) -> str:
 
 
 class ApiServer(uvicorn.Server):
-    """SIGTERM lets running answers end within drain_s; SIGINT, or a second signal, ends them at once.
+    """SIGTERM lets running answers end within drain_s; SIGINT, SIGHUP (terminal closed; under nohup it stays ignored),
+    or a second signal, ends them at once.
 
     uvicorn's own time limit is not used: it cancels requests, and their clients get a status 500 or half a stream.
     """
@@ -100,7 +101,10 @@ class ApiServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Like uvicorn's, except that the process ends with exit code 0, as the verifier does."""
         self._loop = asyncio.get_running_loop()
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield
         finally:
@@ -110,6 +114,6 @@ class ApiServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle a signal."""
         self._drain()
-        if sig == signal.SIGINT or self.should_exit:
+        if sig != signal.SIGTERM or self.should_exit:
             self._loop.call_soon_threadsafe(self._end_answers)
         self.should_exit = True

@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.observing.metrics import PREFIX
@@ -110,7 +111,8 @@ class VerifierChild:
             process.send_signal(signal.SIGTERM)
         with output:
             for line in output:
-                sys.stderr.write(line)  # Ray stores a worker's stderr
+                with suppress(OSError):  # Ray stores a worker's stderr; its disk may be full
+                    sys.stderr.write(line)
                 last.append(line.strip())
                 self._read(line)
         code = process.wait()

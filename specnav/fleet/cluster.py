@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,7 @@ def read_here(folder: Path) -> LocalCluster | None:
         here = msgspec.json.decode(read_file(folder / HERE_FILE, MOST_KEY_BYTES), type=LocalCluster)
     except (OSError, *DECODE_ERRORS):
         return None
-    if ":" not in here.ray or not answers(here.ray):
-        return None
-    here.show_token()
-    return here
+    return here if ":" in here.ray and answers(here.ray) else None
 
 
 def write_here(folder: Path, here: LocalCluster) -> None:
@@ -130,11 +128,16 @@ def reach(address: str) -> Any:
     if failed:
         text = " ".join(str(failed[0]).split())[:300]
         raise FleetError(f"the Ray cluster at {address} cannot be used: {text}")
+    if threading.current_thread() is threading.main_thread():
+        # Ray has put a handler in the place of ours: it prints a stack, and aborts us 3 s later, in the cleanup.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     return ray
 
 
-def start_here(cpus: int) -> LocalCluster:
-    """Start a cluster on this machine that outlives this process. Raises FleetError."""
+def start_here(cpus: int, record: Callable[[LocalCluster], None] = lambda here: None) -> LocalCluster:
+    """Start a cluster on this machine that outlives this process. record: called as soon as its processes exist, long
+    before it answers: whatever ends this process, `fleet down` finds them. Raises FleetError.
+    """
     check_ray()
     temp = Path(tempfile.mkdtemp(prefix="ray-"))  # short, because the length of socket names is limited
     # Ray makes its folder readable for every user, so it gets one inside a private folder.
@@ -149,7 +152,9 @@ def start_here(cpus: int) -> LocalCluster:
     argv += ["--num-cpus", str(cpus), "--include-dashboard", "false", "--temp-dir", str(inside)]
     # Ray's autoscaler is not needed, and would expose its metrics to all machines.
     argv += ["--object-store-memory", str(_STORE_BYTES), "--no-monitor"]
-    here = LocalCluster(address, *start_node(argv, temp))
+    here = LocalCluster(
+        address, *start_node(argv, temp, began=lambda session: record(LocalCluster(address, session, str(temp))))
+    )
     if temp.stat().st_mode & 0o077:
         stop_here(here)
         raise FleetError(f"{temp} must be private, but Ray opened it to other users: use another release of Ray")
@@ -160,8 +165,12 @@ PORTS = ("--min-worker-port", "0", "--max-worker-port", "0", "--dashboard-agent-
 """Let Ray choose free ports: its fixed defaults may be in use."""
 
 
-def start_node(argv: list[str], temp: Path, marker: str = "untime started") -> tuple[int, str]:
-    """Run `ray start --block …` in a new process session; returns the session and its folder. Raises FleetError."""
+def start_node(
+    argv: list[str], temp: Path, marker: str = "untime started", began: Callable[[int], None] = lambda session: None
+) -> tuple[int, str]:
+    """Run `ray start --block …` in a new process session; returns the session and its folder. began: called with the
+    session at once. Raises FleetError.
+    """
     log = temp / "start.log"
     # By default Ray gives workers, and so verifiers, the lowest CPU priority. Its own metrics would listen on every
     # address.
@@ -172,6 +181,7 @@ def start_node(argv: list[str], temp: Path, marker: str = "untime started") -> t
         )
     until = time.monotonic() + START_S
     try:
+        began(process.pid)
         while marker not in (text := log.read_text(errors="replace")):
             ended = process.poll() is not None
             if ended or time.monotonic() > until:

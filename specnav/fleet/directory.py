@@ -9,6 +9,7 @@ Ray while holding it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -31,6 +32,7 @@ from specnav.fleet.settings import FleetSettings, ReplicaBounds, directory_bind
 from specnav.fleet.state import FleetState, read_kept, write_kept
 from specnav.fleet.status import FleetStatus, ReplicaStatus, metrics_text, targets_json
 
+_OURS = re.compile(r"(?:specnav|cloud_verifier)\.[\w.]+Error: (.+)")
 LOOK_S = 0.25
 """Interval of checks on the number of replicas."""
 DOWN_S = 20.0
@@ -86,7 +88,7 @@ class Directory:
             for report in sorted(register.reports(), key=lambda one: one.number):
                 words = report.trouble or register.left_out(report)
                 if not report.node:
-                    words = "Ray has not placed it yet"
+                    words = "Ray has not placed it yet (no node may have room; an upgrade with --no-surge needs none)"
                 state = register.state(report.name, now)
                 replicas.append(ReplicaStatus(report, state, *register.edges_of(report.name, now), words))
             return FleetStatus(
@@ -131,7 +133,7 @@ class Directory:
         with self._lock:
             numbers = list(self._kept.replicas)
         for number in numbers:
-            self._end(number)
+            self._kill(number)  # not saved: the state is deleted next, and a full disk must not keep replicas alive
         self._server.close()
 
     def _answer(self, who: bytes, owner: bytes, ask: Ask, rank: int) -> Take | Nobody:
@@ -194,21 +196,25 @@ class Directory:
 
     def _end(self, number: int) -> None:
         """End a replica for good."""
+        self._kill(number)
+        with self._lock:
+            self._keep(replicas={one: of for one, of in self._kept.replicas.items() if one != number})
+            self._register.forget(replica_name(number))
+
+    def _kill(self, number: int) -> None:
         actor = find_replica(self._namespace, replica_name(number))
         if actor is not None:
             ray.kill(actor, no_restart=True)
-        with self._lock:
-            self._register.forget(replica_name(number))
-            self._keep(replicas={one: of for one, of in self._kept.replicas.items() if one != number})
 
     def _expect(self, number: int, generation: int) -> None:
         """Register a replica that will report once Ray has placed it."""
         self._register.report(ReplicaReport(replica_name(number), number, generation), time.monotonic())
 
     def _keep(self, **changed: Any) -> None:
-        """Change the state and save it. Raises FleetError."""
-        self._kept = msgspec.structs.replace(self._kept, **changed)
-        write_kept(self._folder, self._kept)
+        """Change the state and save it. If it cannot be saved nothing has changed. Raises FleetError."""
+        kept = msgspec.structs.replace(self._kept, **changed)
+        write_kept(self._folder, kept)
+        self._kept = kept
 
 
 def as_fleet_error(error: Exception) -> FleetError:
@@ -217,4 +223,5 @@ def as_fleet_error(error: Exception) -> FleetError:
     if isinstance(cause, (FleetError, VerifierError)):
         return FleetError(str(cause))
     text = (str(cause).strip() or type(cause).__name__).splitlines()[-1]
-    return FleetError(f"the directory failed: {text[:300]}")
+    ours = _OURS.fullmatch(text)  # of an actor that did not start Ray passes on the text alone
+    return FleetError(ours[1] if ours else f"the directory failed: {text[:300]}")

@@ -97,7 +97,9 @@ class DirectoryServer:
         return int(self.bind.rpartition(":")[2])
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering. Safe to call twice."""
+        if self._stop.closed:
+            return
         self._stop.send(b"")
         self._thread.join(5.0)
         self._stop.close(linger=0)

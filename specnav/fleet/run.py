@@ -46,8 +46,9 @@ from specnav.fleet.settings import (
     gpus_of_replica,
     read_bounds,
 )
-from specnav.fleet.state import FleetState, forget_kept
+from specnav.fleet.state import STATE_FILE, FleetState, forget_kept
 from specnav.fleet.status import FleetStatus
+from specnav.run_folder import claim
 from specnav.serve import models_of, serve_settings
 from specnav.terminal import plain_table, say
 
@@ -62,21 +63,44 @@ def run_up(config: UpConfig) -> int:
     server = server_of(config)
     check_ray()
     console = Console(stderr=True)
-    here = read_here(config.state) if config.ray == AUTO else None
+    _claim(config.state)
+    here = _known(config.ray, config.state)
     if here is None:
         here = _reach_or_start(config, bounds, console)
     else:
-        reach(here.ray)
+        _reach(here)
     import ray
 
     try:
-        return _up(config, bounds, server, here, ray, console)
+        with _in_one_line(ray):
+            return _up(config, bounds, server, here, ray, console)
     except BaseException:
         if here.session and find_directory(ray) is None:
             stop_here(here)
         raise
     finally:
         ray.shutdown()
+
+
+def _claim(state: Path) -> None:
+    """Let no other `up` use a fleet's folder at the same time: each would start a cluster, and record only its own."""
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        claim(state)
+    except OSError as error:
+        raise FleetError(f"cannot save the fleet's state in {state}: {error.strerror}") from error
+
+
+def _known(address: str, state: Path) -> LocalCluster | None:
+    """The cluster recorded in a fleet's folder, if it is the one at `address` (--ray) and still responds."""
+    here = read_here(state)
+    return here if here is not None and address in (AUTO, here.ray) else None
+
+
+def _reach(here: LocalCluster) -> Any:
+    """Connect to a recorded cluster; returns the ray module. Raises FleetError."""
+    here.show_token()  # before Ray is imported
+    return reach(here.ray)
 
 
 def server_of(config: UpConfig) -> dict[str, Any]:
@@ -92,13 +116,20 @@ def as_kept(settings: ServerConfig) -> dict[str, Any]:
 def for_replicas(server: Mapping[str, Any]) -> dict[str, Any]:
     """Drop the addresses and make paths absolute, because a replica has another working directory."""
     given = {name: value for name, value in server.items() if name not in ("bind", "metrics")}
-    for name in ("model", "draft_model", "exits", "keys"):
-        if given.get(name) and (path := Path(os.path.expanduser(given[name]))).exists():
-            given[name] = str(path.resolve())
+    for name in ("model", "draft_model", "exits", "keys", "verdict_log"):
+        is_made = name == "verdict_log"  # by the replica
+        if given.get(name) and (is_made or Path(os.path.expanduser(given[name])).exists()):
+            given[name] = str(Path(os.path.expanduser(given[name])).resolve())
     return given
 
 
 def _reach_or_start(config: UpConfig, bounds: ReplicaBounds, console: Console) -> LocalCluster:
+    other = read_here(config.state)
+    if other is not None and (other.session or (config.state / STATE_FILE).exists()):
+        raise FleetError(
+            f"{config.state} belongs to the fleet on the Ray cluster at {other.ray}: give this one another --state, or "
+            f"end that one (specnav fleet down --state {config.state})"
+        )
     address = running_here() if config.ray == AUTO else config.ray
     if address:
         reach(address)
@@ -107,11 +138,10 @@ def _reach_or_start(config: UpConfig, bounds: ReplicaBounds, console: Console) -
         return here
     cpus = max(2, round(config.cpus * (bounds.most + 1)))
     say(console, "no Ray cluster runs on this machine: starting one")
-    here = start_here(cpus)
+    here = start_here(cpus, lambda started: write_here(config.state, started))
     try:
         reach(here.ray)
-        write_here(config.state, here)
-    except BaseException:  # also an interrupt: fleet down ends only what is recorded
+    except BaseException:  # also an interrupt
         stop_here(here)
         raise
     return here
@@ -152,7 +182,7 @@ def _up(
         status = wait_settled(ray, actor, config.wait_s, console, "replicas")
         if not status.count("ready"):
             why = status.troubles[0] if status.troubles else "none has started yet: is there room for them?"
-            raise FleetError(f"no replica serves after {config.wait_s:g} s; {why}")
+            raise FleetError(f"no replica serves; {why}")
     except BaseException:
         end_fleet(ray, actor, config.state)
         raise
@@ -192,6 +222,9 @@ def start_directory(ray: Any, state: Path, first: FleetState, metrics: str) -> A
         ray.kill(actor, no_restart=True)
         forget_kept(state)
         raise as_fleet_error(error) from error
+    except BaseException:  # an interrupt: it may have started replicas
+        end_fleet(ray, actor, state)
+        raise
     return actor
 
 
@@ -248,11 +281,17 @@ def changed_server(before: Mapping[str, Any], config: UpgradeConfig) -> dict[str
 def run_down(where: Where) -> int:
     """End the fleet, and the Ray cluster if it was started for it."""
     state = where.state
-    here = read_here(state)
-    with _directory(where.ray, where.state) as (ray, actor):
-        end_fleet(ray, actor, state)
-    if here is not None and here.session:
-        stop_here(here)
+    here = _known(where.ray, state)
+    ours = here if here is not None and here.session else None
+    try:
+        with _directory(where.ray, state) as (ray, actor):
+            end_fleet(ray, actor, state)
+    except (FleetError, UsageError):
+        if ours is None:
+            raise  # otherwise what is left, as by an `up` that was killed, ends with its cluster
+    finally:
+        if ours is not None:
+            stop_here(ours)
     say(Console(stderr=True), "the fleet is down")
     return 0
 
@@ -272,7 +311,13 @@ def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: st
     told: set[str] = set()
     with console.status("") as line:
         while True:
-            status: FleetStatus = ray.get(actor.status.remote(), timeout=CALL_S)
+            try:
+                status: FleetStatus = ray.get(actor.status.remote(), timeout=CALL_S)
+            except ray.exceptions.RayActorError:  # the directory died: Ray restarts it where it was
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_S)
+                continue
             ready = status.count("ready", status.generation)
             line.update(f"{ready} of {status.wanted} {unit}")
             if status.settled or time.monotonic() > until:
@@ -282,7 +327,8 @@ def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: st
                     told.add(trouble)
                     say(console, trouble)
             waiting = status.count("starting") + status.count("draining")
-            if not waiting and status.count("failed") + status.count("left_out"):
+            new = status.generation  # those of an earlier upgrade that failed are replaced
+            if not waiting and status.count("failed", new) + status.count("left_out", new):
                 return status  # the remaining replicas will not start
             time.sleep(_LOOK_S)
 
@@ -317,30 +363,47 @@ def show(status: FleetStatus) -> None:
         )
         table.add_row(*row, *numbers, one.words)
     console = Console()
-    console.print(table, soft_wrap=not console.is_terminal, width=None if console.is_terminal else 200)
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table, soft_wrap=not console.is_terminal)
 
 
 @contextmanager
 def _directory(ray_address: str, state: Path) -> Iterator[tuple[Any, Any]]:
     check_ray()
-    here = read_here(state) if ray_address == AUTO else None
+    here = _known(ray_address, state)
     address = running_here() if ray_address == AUTO else ray_address
     if here is None and not address:
         raise UsageError(
-            "no Ray cluster runs on this machine: specnav fleet up starts one; otherwise give its address with --ray"
+            f"{state} records no fleet that runs, and no other Ray cluster runs on this machine: specnav fleet up "
+            "starts one; otherwise give the folder with --state, or the cluster's address with --ray"
         )
-    ray = reach(address if here is None else here.ray)
+    ray = reach(address) if here is None else _reach(here)
     try:
         actor = find_directory(ray)
         if actor is None:
             raise UsageError("no fleet runs there: specnav fleet up starts one")
-        yield ray, actor
+        with _in_one_line(ray):
+            yield ray, actor
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _in_one_line(ray: Any) -> Iterator[None]:
+    """Turn what Ray raises, as where the directory or the cluster has just died, into a FleetError."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        from specnav.fleet.directory import as_fleet_error
+
+        raise as_fleet_error(error) from error
 
 
 def _said(status: FleetStatus, console: Console) -> int:
     for line in status.troubles:
         say(console, f"warning: {line}")
-    say(console, f"{status.count('ready', status.generation)} of {status.wanted} replicas serve")
+    serving, new = status.count("ready"), status.count("ready", status.generation)
+    of_them = "" if new == serving else f", {new} of them with the newest settings"
+    say(console, f"{serving} of {status.wanted} replicas serve{of_them}")
     return int(not status.settled)

@@ -56,9 +56,9 @@ def next_step(seen: Sequence[ReplicaLoad], wanted: int, generation: int, surge: 
     if stuck:
         return ScalingStep()  # new replicas fail to start: keep the old ones
     if len(new) + len(old) > wanted or (not surge and len(new) + len(old) >= wanted):
-        if surge and not serving:
-            return ScalingStep()
         oldest = min(old, key=lambda one: (one.state == "ready", one.number))
+        if surge and not serving and oldest.state == "ready":
+            return ScalingStep(start=1)
         return ScalingStep(drain=(oldest.number,))
     return ScalingStep(start=1)
 

@@ -66,7 +66,8 @@ class FleetStatus(Struct, frozen=True):
     @property
     def troubles(self) -> list[str]:
         """Problems, one line per replica."""
-        return [f"{one.report.name} on {one.report.node}: {one.words}" for one in self.replicas if one.words]
+        told = [one for one in self.replicas if one.words]
+        return [f"{one.report.name} on {one.report.node or 'no node'}: {one.words}" for one in told]
 
 
 def metrics_text(status: FleetStatus) -> bytes:

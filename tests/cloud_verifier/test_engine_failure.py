@@ -52,7 +52,7 @@ def server_of(pair: Pair, log: EventLog, serves_s: float | None) -> Server:
 
 
 def test_a_verifier_whose_engine_fails_ends_with_its_reason(text_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers = SimpleNamespace(SIGTERM=15, SIGINT=2, signal=lambda *_: None)
+    handlers = SimpleNamespace(SIGTERM=15, SIGINT=2, SIGHUP=1, SIG_IGN=1, getsignal=lambda _: 1, signal=lambda *_: None)
     monkeypatch.setattr(serving, "signal", handlers)
     monkeypatch.setattr(serving, "settle_memory", lambda: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)

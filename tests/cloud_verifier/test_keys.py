@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import time
@@ -327,6 +328,22 @@ def test_the_health_check_looks_behind_the_hand_shake_only_with_a_key(
     assert "healthy: " in capsys.readouterr().out
     keys.folder.revoke("health", utc_now())
     assert healthcheck.main([running.address, str(file)]) == 1
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), BrokenPipeError()])
+def test_a_log_that_cannot_be_written_ends_nothing_and_goes_on_afterwards(error: OSError) -> None:
+    class Full(StringIO):
+        def write(self, text: str) -> int:
+            if full:
+                raise error
+            return super().write(text)
+
+    full, stream = True, Full()
+    log = EventLog(stream)
+    log.info("lost")
+    full = False
+    log.info("kept")
+    assert json.loads(stream.getvalue())["event"] == "kept"
 
 
 @pytest.mark.parametrize("asked", [False, True])

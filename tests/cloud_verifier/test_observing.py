@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -43,6 +44,28 @@ def open_session(link, text_pair: Pair, session: int = 1) -> object:
     received = link.receive(PATIENCE_S)
     assert received is not None
     return received[0]
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_a_verifier_serves_its_edges_and_its_metrics_on_an_ipv6_address(
+    text_pair: Pair, start_server: StartServer
+) -> None:
+    running = start_server(text_pair.target, bind="tcp://[::1]:0")
+    status = open_status("[::1]:0", running.server)
+    try:
+        with patiently_connected(running.address) as link:
+            assert running.address.startswith("tcp://[::1]:") and link.ensure_connected().vocab_size
+        assert status.bind.startswith("[::1]:") and look(status, "/healthz") == (200, "ok\n")
+    finally:
+        status.close()
 
 
 @pytest.mark.slow

@@ -23,7 +23,11 @@ from tests.helpers.verifier import started, verifier
 pytestmark = pytest.mark.graph
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+HEARD = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+HUNG_UP = pytest.param("SIGHUP", marks=pytest.mark.skipif(not HEARD, reason="SIGHUP is ignored under nohup"))
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", HUNG_UP])
 def test_signals_end_it_with_exit_code_zero_and_json_to_the_end(model_root: Path, name: str) -> None:
     with verifier(model_root / "text-target", afresh=name == "SIGTERM") as (process, address, out, err):
         with connect(address) as link:

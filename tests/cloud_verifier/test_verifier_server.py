@@ -15,7 +15,7 @@ from cloud_verifier.net.clients import Client
 from cloud_verifier.security.keyring import utc_now
 from cloud_verifier.security.records import ClientKey
 from specdec.edge.decoder import EdgeDecoder, connect
-from specdec.errors import ProtocolError
+from specdec.errors import RequestRefused
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
 from specdec.models import Prompt, chat_prompt
@@ -218,7 +218,7 @@ class TestBadRequests:
         server = start_server(vision_pair.target)
         prompt = chat_prompt(vision_pair.target, "see", images=[tiny.picture(1)])
         broken = Prompt(prompt.ids, (tiny.picture(1)[:300],))
-        with connect(server.address) as link, pytest.raises(ProtocolError, match="image cannot be decoded"):
+        with connect(server.address) as link, pytest.raises(RequestRefused, match="image cannot be decoded"):
             list(EdgeDecoder(link, method="ar").generate(broken))
         still_works(vision_pair, server)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
+import sys
+from io import StringIO
 
 import pytest
 
-from specnav.fleet.child import FIRST_PAUSE_S, LASTING_S, MOST_PAUSE_S, next_pause
+from cloud_verifier.config import ServerConfig
+from specnav.fleet.child import FIRST_PAUSE_S, LASTING_S, MOST_PAUSE_S, VerifierChild, next_pause
+from tests.helpers.waiting import until
 
 SERVED_BRIEFLY = LASTING_S / 2
 
@@ -31,3 +37,20 @@ def test_one_that_does_not_last_is_waited_for_longer_and_longer(served_s: float,
         pauses.append(next_pause(pauses[-1], served_s, code))
     assert pauses[1] == 2 * FIRST_PAUSE_S and pauses[-1] == MOST_PAUSE_S
     assert next_pause(pauses[-1], LASTING_S + 1, code) == FIRST_PAUSE_S
+
+
+@pytest.mark.graph
+def test_a_verifier_is_kept_alive_where_its_log_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    code = """print('{"event": "ready", "bind": "tcp://127.0.0.1:1"}', flush=True); import time; time.sleep(60)"""
+    monkeypatch.setattr("specnav.fleet.child.command_of", lambda config: ([sys.executable, "-c", code], {}))
+    monkeypatch.setattr(sys, "stderr", Full())
+    child = VerifierChild(ServerConfig("x"), lambda: None)
+    until(lambda: child.address == "tcp://127.0.0.1:1")
+    os.kill(child.pid, signal.SIGKILL)
+    until(lambda: child.starts == 2 and child.address)
+    child.drain()
+    until(child.ended.is_set)

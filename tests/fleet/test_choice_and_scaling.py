@@ -100,6 +100,24 @@ def test_an_upgrade_to_what_does_not_come_up_leaves_the_old_ones_alone():
         assert next_step(there, 2, 2, True) == ScalingStep()
 
 
+@pytest.mark.parametrize(
+    ("states", "wanted"),
+    [(("ready", "ready", "failed"), 2), (("ready", "ready", "left_out"), 2), (("ready", "ready"), 1)],
+    ids=["the upgrade before failed", "its replica was left out", "fewer are wanted by now"],
+)
+def test_an_upgrade_ends_although_there_are_more_old_replicas_than_wanted(states: tuple[str, ...], wanted: int):
+    there = {one.number: one for one in seen(*states)}
+    for last in range(4, 40):
+        serving = sum(one.state == "ready" for one in there.values())
+        step = next_step(list(there.values()), wanted, 2, True)
+        gone = [one for one in step.drain if there[one].state == "ready"]
+        assert serving - len(gone) >= wanted
+        there = {number: one for number, one in there.items() if number not in step.drain}
+        if step.start:
+            there[last] = ReplicaLoad(last, 2, "ready")
+    assert [one.generation for one in there.values()] == [2] * wanted
+
+
 def test_a_directory_that_was_killed_in_an_upgrade_goes_on_with_it():
     """It remembers nothing of its steps: what is there says what is next."""
     there = [*seen("ready"), *seen("ready", "ready", generation=2, first=3)]

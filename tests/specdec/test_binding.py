@@ -34,6 +34,12 @@ def test_what_is_no_address_is_refused_with_what_one_looks_like(address: str) ->
         check_address(address)
 
 
+@pytest.mark.parametrize("address", ["tcp://::1:5555", "fleet://fd00::1:5600", "tcp://[::1:1", "tcp://::1]:1"])
+def test_an_ipv6_address_without_brackets_is_refused_with_how_it_is_written(address: str) -> None:
+    with pytest.raises(OptionsError, match=r"an IPv6 address is written (tcp|fleet)://\[::1\]:PORT$"):
+        check_address(address)
+
+
 def test_a_port_that_wraps_around_is_not_connected_to() -> None:
     with pytest.raises(LinkLost, match="cannot be used"):
         Dealer("nobody", 1000).open("tcp://127.0.0.1:71091")

@@ -281,7 +281,22 @@ def test_target_that_ends_with_any_of_its_eos_ids_ends_the_answer(
     assert ended >= 4
 
 
-@pytest.mark.parametrize("ids", [(-1,), (1 << 31,), ("5",), (1.0,)])
+@pytest.mark.parametrize("method", ["sd", "ngram", "auto"])
+def test_ids_outside_the_vocabulary_are_refused_and_never_drafted_in_a_later_answer(
+    text_pair: Pair, servers: dict[str, str], method: str
+) -> None:
+    prompt, options = chat_prompt(text_pair.target, "say something"), GenerationOptions(6)
+    first = generate_local(text_pair.target, prompt, options)
+    outside = text_pair.target.vocab_size
+    with patiently_connected(servers[text_pair.target.path]) as link:
+        decoder = EdgeDecoder(link, text_pair.draft, method, 3)
+        for bad, history in ((Prompt((*prompt.ids, first[0], outside)), ()), (prompt, (first[0], outside))):
+            with pytest.raises(ModelError, match="outside the vocabulary"):
+                list(decoder.generate(bad, options, history=history))
+            assert [token for chunk in decoder.generate(prompt, options) for token in chunk] == first
+
+
+@pytest.mark.parametrize("ids", [(-1,), (1 << 31,), ("5",), (1.0,), (True,)])
 def test_ids_that_no_message_can_hold_do_not_spoil_the_next_answer(
     text_pair: Pair, servers: dict[str, str], ids: tuple[Any, ...]
 ) -> None:

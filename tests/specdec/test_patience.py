@@ -8,7 +8,7 @@ import pytest
 
 from specdec.edge.liveness import Heartbeat, Patience
 from specdec.edge.protocol import refusal
-from specdec.errors import LinkLost, OptionsError, ProtocolError, VerifierBusy
+from specdec.errors import LinkLost, OptionsError, ProtocolError, RequestRefused, VerifierBusy
 from specdec.link import wire
 from specdec.link.channel import Link
 from specdec.options import RESUME_TIMEOUT_S
@@ -94,7 +94,7 @@ def test_it_is_said_once_until_an_answer_goes_on(caplog: pytest.LogCaptureFixtur
     [
         (wire.ERROR_BUSY, VerifierBusy),
         (wire.ERROR_TOO_LARGE, OptionsError),
-        (wire.ERROR_REFUSED, ProtocolError),
+        (wire.ERROR_REFUSED, RequestRefused),
         (wire.ERROR_MALFORMED, ProtocolError),
     ],
 )

@@ -87,6 +87,7 @@ def test_options_are_openais_and_its_defaults_too() -> None:
     assert chat().options.seed != chat().options.seed
     assert chat(temperature=1e-7).options.temperature == 0.0
     assert completion(prompt="a").options.max_new_tokens == 16
+    assert chat(stream=True, stream_options={"include_usage": None}).include_usage is False
 
 
 @pytest.mark.parametrize(
@@ -325,7 +326,7 @@ def test_errors_say_whose_fault_it_is() -> None:
 
     statuses = {
         e.VerifierBusy: 429, e.LinkLost: 503, e.KeyRefused: 503, e.OptionsError: 400, e.ProtocolError: 502,
-        e.VocabularyMismatch: 503,
+        e.VocabularyMismatch: 503, e.RequestRefused: 400,
     }  # fmt: skip
     for kind, status in statuses.items():
         error = api_error(kind("why\nso"))

@@ -24,8 +24,8 @@ from specnav.bounded_http import bounded_config
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Says how long the body was; /stream: much more than anybody reads."""
-    size, more = 0, True
+    """Says how long the body was; /stream: much more than anybody reads; /early: without reading the body."""
+    size, more = 0, scope["path"] != "/early"
     while more:
         part = await receive()
         size, more = size + len(part.get("body", b"")), part.get("more_body", False)
@@ -114,6 +114,14 @@ def test_who_does_not_go_on_is_left(server: Server, start: bytes) -> None:
         time.sleep(0.5)
         assert is_closed(silent)
     assert server.ask(b"abc").endswith(b"3")
+
+
+@pytest.mark.slow
+def test_a_body_that_does_not_come_is_left_also_if_its_request_was_sent_before_a_reply(server: Server) -> None:
+    with server.connect() as silent:
+        first = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+        silent.sendall(first + b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nabc")
+        assert is_closed(silent)
 
 
 def test_who_sends_a_byte_now_and_then_is_left_too(server: Server) -> None:
@@ -258,7 +266,26 @@ def test_what_strangers_send_leaves_no_line_in_the_log(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(("number", "drain_s"), [(signal.SIGTERM, 0.1), (signal.SIGINT, 3600.0)])
+def test_a_body_that_is_malformed_after_its_request_was_replied_to_leaves_no_line_in_the_log(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING"), server.connect() as stranger:
+        stranger.sendall(b"POST /early HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        assert stranger.recv(1000).startswith(b"HTTP/1.1 200 ")
+        stranger.sendall(b"no length\r\n")
+        assert is_closed(stranger)
+    assert server.ask(b"abc").endswith(b"3")
+    assert caplog.records == []
+
+
+HUNG_UP = pytest.param(
+    signal.SIGHUP,
+    3600.0,
+    marks=pytest.mark.skipif(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, reason="ignored under nohup"),
+)
+
+
+@pytest.mark.parametrize(("number", "drain_s"), [(signal.SIGTERM, 0.1), (signal.SIGINT, 3600.0), HUNG_UP])
 def test_requests_that_outlast_the_drain_time_are_answered_and_silent_clients_are_left(
     number: signal.Signals, drain_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +313,7 @@ def test_requests_that_outlast_the_drain_time_are_answered_and_silent_clients_ar
             asking.append((reader, writer))
             await (read if body == b"abc" else begun).wait()
             begun.clear()
-        server.handle_exit(number, None)
+        signal.raise_signal(number)
         whole, half = [await reader.read() for reader, _ in asking]
         await serving
         return whole, half

@@ -122,7 +122,7 @@ def _check_common(body: RequestBody) -> None:
 
 
 def _sending(body: RequestBody) -> tuple[bool, bool, bool]:
-    usage = body.stream_options is not None and body.stream_options.include_usage
+    usage = body.stream_options is not None and bool(body.stream_options.include_usage)
     return bool(body.stream), usage, bool(body.return_token_ids)
 
 

@@ -118,7 +118,7 @@ class ChatMessage(BodyPart):
 class StreamOptions(BodyPart):
     """How to stream. include_obfuscation: accepted and ignored."""
 
-    include_usage: bool = False
+    include_usage: bool | None = None
     include_obfuscation: bool | None = None
     continuous_usage_stats: bool | None = None
 
