@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from specdec.settings_files import MOST_SETTINGS_BYTES, check_regular, read_file
+from specdec.whole_files import write_whole
 from specnav.recipes.errors import TrainingError
+from specnav.run_folder import claim
 
 SETTINGS = "settings.json"
 
@@ -22,16 +25,29 @@ def appearing_at_once(folder: Path) -> Iterator[Path]:
 
     A reader never sees a partial folder; after an error or a kill the previous one still exists.
     """
-    building = folder.with_name(folder.name + ".new")
-    old = folder.with_name(folder.name + ".old")
+    # Hidden names: a user may keep a copy as NAME.old.
+    building, old = (folder.with_name(f".{folder.name}.{state}") for state in ("new", "old"))
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
-    yield building
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    building.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        yield building
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        building.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)  # on a full disk it would take up the rest
+
+
+@contextmanager
+def replacing_model(folder: Path, say: Callable[[str], None]) -> Iterator[Path]:
+    """Like `appearing_at_once`, for a model folder; tells which GGUF files, made from the earlier weights, are gone."""
+    converted = sorted(folder.glob("*.gguf"))
+    with appearing_at_once(folder) as building:
+        yield building
+    for file in converted:
+        say(f"{file}, made from the earlier weights, is gone: specnav convert gguf {folder} makes one again")
 
 
 def check_place(out: Path, marks: Collection[str], **others: Path | str) -> None:
@@ -72,11 +88,14 @@ def roomy(place: Path) -> Iterator[None]:
 def begin_run(config: Any, free: Collection[str], **also: str) -> None:
     """Make the run folder of a training's settings, and save them with `also`.
 
-    free: settings that may change when a run is continued, which are not saved. Raises TrainingError.
+    free: settings that may change when a run is continued, which are not saved. Raises TrainingError, and UsageError if
+    another process trains in this folder.
     """
     kept = {name: value for name, value in asdict(config).items() if name not in free}
     with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
+        check_regular(config.run)
+        claim(config.run.resolve())  # a second process would make the same files
         keep_settings(config.run, kept | also)
 
 
@@ -87,8 +106,8 @@ def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:
     """
     file, text = run / SETTINGS, json.dumps(settings, indent=1, default=str)
     has_begun = any(entry != file for entry in run.iterdir())
-    if has_begun and file.exists() and file.read_text(encoding="utf-8") != text:
+    if has_begun and file.exists() and read_file(file, MOST_SETTINGS_BYTES, links=True) != text.encode():
         raise TrainingError(
             f"{run} holds a run with other settings: give the same ones, or another folder with --run"
         )
-    file.write_text(text, encoding="utf-8")
+    write_whole(file, text.encode())

@@ -30,7 +30,7 @@ from specnav.recipes.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.drafts.writing import SHARD, write_answers
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import appearing_at_once, begin_run, check_place, roomy
+from specnav.recipes.folders import begin_run, check_place, replacing_model, roomy
 from specnav.recipes.loop import LoopSettings, is_finished, read_checkpoint
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.stages import Stages, stages
@@ -283,7 +283,7 @@ class _DraftTraining:
         return draft
 
     def _save(self, draft: DraftNetwork, card: str) -> None:
-        with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
+        with roomy(self.config.out), replacing_model(self.config.out, self.shown.say) as folder:
             if draft.shared is not None:
                 about = draft.shared.about
                 save_sharing(draft.module, folder, str(draft.shared.target), tuple(about.sha256), about.layers)
