@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,9 +16,11 @@ from typing import Any
 from specdec.settings_files import MOST_SETTINGS_BYTES, check_regular, read_file
 from specdec.whole_files import write_whole
 from specnav.recipes.errors import TrainingError
+from specnav.results.errors import one_line
 from specnav.run_folder import claim
 
 SETTINGS = "settings.json"
+FULL = os.strerror(errno.ENOSPC)
 
 
 @contextmanager
@@ -65,8 +69,11 @@ def check_place(out: Path, marks: Collection[str], **others: Path | str) -> None
             raise TrainingError(f"--out {out} lies in --{name} {other}: give another folder")
     if not place.name:
         raise TrainingError(f"--out {out} cannot be replaced: give a separate folder")
-    if place.exists() and not place.is_dir():
-        raise TrainingError(f"--out {out} is a file: give a folder")
+    above = next(folder for folder in (place, *place.parents) if folder.exists())
+    if not above.is_dir():
+        raise TrainingError(f"--out {out}: {above} is a file: give a folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise TrainingError(f"--out {out} cannot be made: {above} cannot be written; give another folder")
     held = list(place.iterdir()) if place.exists() else []
     ours = any(entry.name in marks for entry in held) and not any(entry.is_dir() for entry in held)
     if held and not ours:
@@ -75,14 +82,15 @@ def check_place(out: Path, marks: Collection[str], **others: Path | str) -> None
 
 @contextmanager
 def roomy(place: Path) -> Iterator[None]:
-    """Turn an OSError, such as a full disk, into TrainingError with a one-line message."""
+    """Turn an error about a full disk, or one that cannot be written, into TrainingError with a one-line message."""
     try:
         yield
-    except OSError as error:
-        raise TrainingError(
-            f"{place} cannot be written ({error.strerror or error}): free some space, then run the same command again "
-            "to continue"
-        ) from error
+    except Exception as error:  # libraries have their own errors for a full disk
+        if not isinstance(error, OSError) and FULL not in str(error):
+            raise
+        why = getattr(error, "strerror", None) or one_line(error)
+        what = "free some space, then run the same command again to continue" if FULL in why else "give another folder"
+        raise TrainingError(f"{place} cannot be written ({why}): {what}") from error
 
 
 def begin_run(config: Any, free: Collection[str], **also: str) -> None:

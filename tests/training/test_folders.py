@@ -1,5 +1,6 @@
 """A folder is there as a whole or not at all."""
 
+import errno
 import fcntl
 import os
 from dataclasses import dataclass
@@ -10,7 +11,14 @@ import torch
 
 from specnav.errors import UsageError
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import appearing_at_once, begin_run, keep_settings, replacing_model
+from specnav.recipes.folders import (
+    appearing_at_once,
+    begin_run,
+    check_place,
+    keep_settings,
+    replacing_model,
+    roomy,
+)
 from specnav.recipes.loop import read_checkpoint
 
 
@@ -61,6 +69,32 @@ def test_a_model_that_is_trained_again_tells_which_gguf_files_go(tmp_path):
     with replacing_model(place, said.append):
         pass
     assert len(said) == 1 and "draft-q8_0.gguf" in said[0] and f"specnav convert gguf {place}" in said[0]
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_training(tmp_path, monkeypatch):
+    check_place(tmp_path / "new" / "deep", ())
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("pipe", "pipe/below"):
+        with pytest.raises(TrainingError, match="pipe is a file: give a folder"):
+            check_place(tmp_path / place, ())
+    monkeypatch.setattr(os, "access", lambda *asked: False)  # a disk that is read-only
+    with pytest.raises(TrainingError, match="cannot be written; give another folder"):
+        check_place(tmp_path / "new" / "deep", ())
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), r"\(No space left on device\): free some space"),
+        (Exception("I/O error: No space left on device"), "left on device.*: free some space"),
+        (OSError(errno.EROFS, "Read-only file system"), r"\(Read-only file system\): give another folder"),
+    ],
+)
+def test_what_cannot_be_written_is_told_with_its_remedy(tmp_path, error, said):
+    with pytest.raises(TrainingError, match=said), roomy(tmp_path):
+        raise error
+    with pytest.raises(ZeroDivisionError), roomy(tmp_path):
+        raise ZeroDivisionError
 
 
 def test_a_run_that_has_made_nothing_takes_other_settings_and_one_that_has_does_not(tmp_path):
