@@ -263,6 +263,8 @@ def read_config(name: str) -> Any:
             "its configuration cannot be read" if local else "the hub cannot be reached or has no such model"
         )
         raise ModelError(f"{name} cannot be loaded, {hint} ({first_line(error)})") from error
+    if getattr(config.get_text_config(), "num_hidden_layers", 1) < 1:  # the library takes any number
+        raise ModelError(f"{name} cannot be loaded, its configuration has no layers (num_hidden_layers)")
     return config
 
 
