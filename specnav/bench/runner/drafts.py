@@ -160,7 +160,7 @@ def candidates_of(asked: DraftsWords, default: str, work: Path) -> list[DraftCan
     for name in asked.models or (default,):
         path = Path(name)
         file = gguf_file(path)
-        if not (path.exists() if file is None else file.is_file()):
+        if not (path.is_dir() if file is None else file.is_file()):
             raise UsageError(f"draft model {name} does not exist: give Hugging Face folders or GGUF files")
         for backend, kind in backends:
             found += _of(path, file, backend, kind, work)
