@@ -144,6 +144,23 @@ def test_a_disk_that_takes_nothing_is_told_whatever_was_being_written(capsys, nu
     assert end.value.code == 1 and capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["No space left on device (os error 28)", "I/O error: No space left on device"])
+def test_a_full_disk_is_told_in_whatever_way_a_library_reports_it(capsys, words):
+    with pytest.raises(SystemExit) as end, user_errors():
+        raise Exception(words)
+    assert end.value.code == 1 and capsys.readouterr().err == f"specnav: error: {words}\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["bench run --out", "bench study cost --out", "train draft --target x --draft y --out", "train text --out"]
+)
+def test_a_loop_of_links_is_one_line(monkeypatch, capsys, tmp_path, words):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    code, _, err = run_here(monkeypatch, capsys, *words.split(), tmp_path / "loop")
+    assert code == 1 and err.startswith("specnav: error: Too many levels of symbolic links: ")
+    assert str(tmp_path / "loop") in err and err.count("\n") == 1
+
+
 def test_no_escape_sequence_of_a_name_reaches_the_terminal(capsys):
     with pytest.raises(SystemExit), user_errors():
         raise UsageError("no bag \x1b[31mgrün")
