@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -93,6 +94,15 @@ def roomy(place: Path) -> Iterator[None]:
         raise TrainingError(f"{place} cannot be written ({why}): {what}") from error
 
 
+def digest_of(files: Iterable[Path]) -> str:
+    """Digest of data files, for the settings of a run: it keeps what it read, and must not be continued with others."""
+    found = hashlib.sha256()
+    for file in files:
+        if file.is_file():  # whoever reads it tells what is missing
+            found.update(hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()[:16]
+
+
 def begin_run(config: Any, free: Collection[str], **also: str) -> None:
     """Make the run folder of a training's settings, and save them with `also`.
 
@@ -116,6 +126,6 @@ def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:
     has_begun = any(entry != file for entry in run.iterdir())
     if has_begun and file.exists() and read_file(file, MOST_SETTINGS_BYTES, links=True) != text.encode():
         raise TrainingError(
-            f"{run} holds a run with other settings: give the same ones, or another folder with --run"
+            f"{run} holds a run with other settings or data: give the same ones, or another folder with --run"
         )
     write_whole(file, text.encode())

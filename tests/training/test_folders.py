@@ -15,6 +15,7 @@ from specnav.recipes.folders import (
     appearing_at_once,
     begin_run,
     check_place,
+    digest_of,
     keep_settings,
     replacing_model,
     roomy,
@@ -107,6 +108,18 @@ def test_a_run_that_has_made_nothing_takes_other_settings_and_one_that_has_does_
     (tmp_path / "settings.json").write_bytes(b"\xff")
     with pytest.raises(TrainingError, match="holds a run with other settings"):
         keep_settings(tmp_path, "layers:9")
+
+
+def test_a_run_is_not_continued_with_other_data(tmp_path):
+    run, data = tmp_path / "run", tmp_path / "questions.txt"
+    for text in ("What is a lamp?", "What is a mug?"):
+        data.write_text(text)
+        begin_run(Settings(run), ("run",), data=digest_of([data, tmp_path / "missing", tmp_path]))
+    (run / "prompts.jsonl").touch()
+    begin_run(Settings(run), ("run",), data=digest_of([data]))
+    data.write_text("What is a lamp?")
+    with pytest.raises(TrainingError, match="other settings or data"):
+        begin_run(Settings(run), ("run",), data=digest_of([data]))
 
 
 def test_settings_are_replaced_in_one_step(tmp_path):
