@@ -84,6 +84,17 @@ def read_file(path: str | Path, most_bytes: int, *, links: bool = False, private
     return b"".join(parts)
 
 
+def check_regular(*paths: str | Path) -> None:
+    """Raise FileRefused for a pipe, socket or device among the paths, and among the files in a folder of them: programs
+    that read it would wait for ever.
+    """
+    for place in map(Path, paths):
+        for path in (place, *(place.iterdir() if place.is_dir() else ())):
+            # What is missing, a loop of links or closed to us fails where it is read.
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise FileRefused(errno.EINVAL, f"{path.name} is not a regular file", path)
+
+
 def read_text(path: str | Path, most_bytes: int) -> str:
     """The text of a regular file, with "\\n" line ends and without a byte order mark. Raises as `read_file`, and
     UnicodeDecodeError.

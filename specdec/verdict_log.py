@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from specdec.errors import DECODE_ERRORS, SpecdecError
+from specdec.settings_files import check_regular
 from specdec.whole_files import write_whole
 
 CONTENTS = ("tokens", "prompts", "pictures")
@@ -176,6 +177,7 @@ def read_verdicts(folder: str | Path) -> Iterator[LoggedAnswer]:
         raise VerdictLogError(f"{folder} must be a folder that --verdict-log has written")
     for file in files:
         try:
+            check_regular(file)
             yield from msgspec.msgpack.decode(file.read_bytes(), type=list[LoggedAnswer])
         except (OSError, *DECODE_ERRORS) as error:
             raise VerdictLogError(f"{file} cannot be read ({error}): remove it") from error

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from specnav.results.errors import one_line
 
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG)
-"""Full, not to be written by this user, or a name that no file can have."""
+_OF_THE_DISK = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO
+)  # fmt: skip
+"""Full or broken, not to be written by this user, or a name that no file can have."""
 
 
 class UsageError(Exception):
@@ -72,10 +75,14 @@ def user_errors() -> Iterator[None]:
             if words := " ".join(said().split()):
                 _tell(words)
             sys.exit(getattr(error, "exit_code", 2))
+        if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # Path.resolve before Python 3.13
+            _tell(f"{os.strerror(errno.ELOOP)}: {str(error).partition('from ')[2]}")
+            sys.exit(1)
         if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
             _tell(f"{error.strerror}: {error.filename or 'standard output or a file'}")
             sys.exit(1)
-        if not is_for_users(error):
+        # Libraries have their own errors for a full disk.
+        if not is_for_users(error) and os.strerror(errno.ENOSPC) not in str(error):
             raise
         _tell(one_line(error))
         sys.exit(1)

@@ -12,10 +12,11 @@ import rclpy
 from rclpy.context import Context
 from rclpy.exceptions import NameValidationException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.expand_topic_name import expand_topic_name
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
+from rclpy.validate_full_topic_name import validate_full_topic_name
 from rclpy.validate_namespace import validate_namespace
-from rclpy.validate_topic_name import validate_topic_name
 
 from spec_vlm_nav.ros.run import destroy, in_one_line
 from specnav.errors import UsageError
@@ -28,7 +29,7 @@ def checked_namespace(given: str, topics: Iterable[str]) -> str:
     try:
         validate_namespace(namespace)
         for topic in topics:
-            validate_topic_name(topic)
+            validate_full_topic_name(expand_topic_name(topic, "node", namespace))
     except (ValueError, NameValidationException) as error:
         raise UsageError(f"not a valid ROS name: {one_line(error)}") from error
     return namespace

@@ -42,6 +42,18 @@ def notes_signals() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
+def signals_wait() -> Iterator[None]:
+    """Hold back Ctrl-C and the signals that act like it until the block has ended: what it writes is not left out."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with notes_signals() as came:
+        yield
+    if came():
+        raise KeyboardInterrupt
+
+
+@contextmanager
 def _handled_by(
     handler: Callable[[int, FrameType | None], None], numbers: tuple[signal.Signals, ...]
 ) -> Iterator[None]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from specdec.errors import ModelError
+from specdec.settings_files import check_regular
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -74,6 +75,7 @@ class _Reading:
 def read_header(path: Path) -> Header:
     """Read the header. Raises ModelError for a file that is not a complete GGUF file."""
     try:
+        check_regular(path)
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _header(path, _Reading(data))
     except OSError as error:

@@ -30,6 +30,7 @@ from specdec.models.runner import ForwardOptions
 from specdec.models.shared import shared_of, tokenizer_folder
 from specdec.options import ModelOptions
 from specdec.pictures.decoding import MAX_IMAGE_PIXELS
+from specdec.settings_files import check_regular
 
 Quantize = Literal["none", "8bit", "4bit"]
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -77,6 +78,7 @@ def load_model(
     if compile and (deterministic or quantize != "none"):
         what = "deterministic products" if deterministic else "quantised weights"
         raise ModelError(f"{what} cannot be compiled: choose one of the two")
+    _check_folder(name)
     place = _resolve_device(device)
     if compile:
         check_compiler(place)  # before anything large is loaded
@@ -139,6 +141,7 @@ def load_tokenizer(path: str | Path) -> Any:
     Raises:
         ModelError: There is no tokenizer, or it cannot be read.
     """
+    _check_folder(str(path))
     return read_tokenizer(Path(path)) or _load_library_tokenizer(str(path))
 
 
@@ -225,11 +228,17 @@ def _with_shared(name: str) -> dict[str, Any] | None:
 
 
 def _check_folder(name: str) -> None:
-    """Raise ModelError for a name that is neither a folder nor a GGUF file and does not look like a hub id."""
+    """Raise ModelError for a name that is neither a folder nor a GGUF file and does not look like a hub id, and for a
+    folder with a pipe or the like.
+    """
     if not name:
         raise ModelError("the model's name is empty: give a Hugging Face folder or a hub id like org/name")
     path = Path(name)
     if path.is_dir() or "gguf_file" in _place(name):
+        try:
+            check_regular(path if path.is_dir() else path.parent)
+        except OSError as error:
+            raise ModelError(f"{name} cannot be read ({error.strerror}): copy the model again") from error
         return
     looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1 or path.parent.is_dir()
     if looks_local:
@@ -254,6 +263,8 @@ def read_config(name: str) -> Any:
             "its configuration cannot be read" if local else "the hub cannot be reached or has no such model"
         )
         raise ModelError(f"{name} cannot be loaded, {hint} ({first_line(error)})") from error
+    if getattr(config.get_text_config(), "num_hidden_layers", 1) < 1:  # the library takes any number
+        raise ModelError(f"{name} cannot be loaded, its configuration has no layers (num_hidden_layers)")
     return config
 
 

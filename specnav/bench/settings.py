@@ -130,6 +130,7 @@ class BenchConfig:
         if self.acceptance:
             self._draft_with_target()
         self.profile()  # parsing checks the outages
+        generation_options(self)  # before anything is loaded
         if self.resume and self.out is None:
             raise UsageError("--resume continues an earlier run; name its folder with --out")
         for role, model in (("target", self.target_model), ("draft", self.draft_model)):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from mcap.reader import make_reader
 
 from spec_vlm_nav.blackbox.box import METADATA
 from spec_vlm_nav.blackbox.folder import NAME, PARTIAL, reason_of
+from specdec.settings_files import check_regular
 from specnav.errors import UsageError
 from specnav.results.errors import one_line
 
@@ -26,7 +28,9 @@ class Cause:
 
 @dataclass(frozen=True)
 class BoxFile:
-    """One file. causes: its triggers; the file is named after the first. problem: why it cannot be read, or ""."""
+    """One file. causes: its triggers; the file is named after the first. problem: why it cannot be read, or "".
+    changed_ns: when it was last written (wall clock).
+    """
 
     path: Path
     size: int
@@ -36,29 +40,39 @@ class BoxFile:
     state: str = ""
     length_s: float = 0.0
     problem: str = ""
+    changed_ns: int = 0
 
 
 def find_files(folder: Path) -> list[Path]:
     """Black-box files in a folder and its subfolders (one per robot), oldest first. Raises UsageError."""
     if not folder.is_dir():
         raise UsageError(f"no folder {folder}; give the value of blackbox_node's parameter folder")
-    found = [path for pattern in ("*", "*/*") for path in folder.glob(pattern) if NAME.fullmatch(path.name)]
-    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+    found = []
+    for path in (path for pattern in ("*", "*/*") for path in folder.glob(pattern) if NAME.fullmatch(path.name)):
+        with suppress(FileNotFoundError):  # the robot has renamed or removed it meanwhile
+            found.append((path.stat().st_mtime_ns, path.name, path))
+    return [path for *_, path in sorted(found)]
 
 
 def read_file(path: Path) -> BoxFile:
     """Read why a file was written. If it cannot be read, `problem` says why."""
-    size, reason = path.stat().st_size, reason_of(path)
+    reason = reason_of(path)
+    try:
+        check_regular(path)
+        about = path.stat()
+    except OSError as error:  # the robot may have renamed or removed it meanwhile
+        return BoxFile(path, 0, reason, problem=f"cannot be read: {error.strerror}")
+    size, changed_ns = about.st_size, about.st_mtime_ns
     if path.name.endswith(PARTIAL):
         problem = "writing was interrupted: remove .partial from its name, and specnav replay reads what was written"
-        return BoxFile(path, size, reason, problem=problem)
+        return BoxFile(path, size, reason, problem=problem, changed_ns=changed_ns)
     try:
         with path.open("rb") as stream:
             reader = make_reader(stream)
             summary = reader.get_summary()
             said = next((one.metadata for one in reader.iter_metadata() if one.name == METADATA), None)
         if said is None or summary is None or summary.statistics is None:
-            return BoxFile(path, size, reason, problem="it does not state why it was written")
+            return BoxFile(path, size, reason, problem="it does not state why it was written", changed_ns=changed_ns)
         span_ns = summary.statistics.message_end_time - summary.statistics.message_start_time
         causes = tuple(
             Cause(int(one["time_ns"]), str(one["word"]), str(one["detail"]))
@@ -68,9 +82,4 @@ def read_file(path: Path) -> BoxFile:
         words = said.get("instruction", ""), said.get("state", "")
         return BoxFile(path, size, said["reason"], causes, *words, length_s)
     except Exception as error:  # damaged files can raise any error
-        return BoxFile(
-            path,
-            size,
-            reason,
-            problem=f"cannot be read: {one_line(error)}",
-        )
+        return BoxFile(path, size, reason, problem=f"cannot be read: {one_line(error)}", changed_ns=changed_ns)

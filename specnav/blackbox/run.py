@@ -41,7 +41,7 @@ def list_files(folder: Path | None) -> int:
     for title in ("when", "reason", "s", "MB", "file", "about"):
         table.add_column(title, justify="right" if title in _RIGHT else "left", overflow="fold")
     for one in found:
-        when = _when(one.causes[0].time_ns if one.causes else one.path.stat().st_mtime_ns)
+        when = _when(one.causes[0].time_ns if one.causes else one.changed_ns)
         more = f" and {len(one.causes) - 1} more" if len(one.causes) > 1 else ""
         about = one.problem or " – ".join(filter(None, (one.instruction, _first(one))))
         name = str(one.path.relative_to(folder))

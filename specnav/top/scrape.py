@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -83,7 +84,7 @@ def fetch(address: Address) -> str:
     try:
         connection.request("GET", "/metrics")
         answer = connection.getresponse()
-        text = answer.read(MOST_BYTES).decode("utf-8", "replace")
+        text = _whole(answer, time.monotonic() + TIMEOUT_S).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         said = str(error).strip() or type(error).__name__
         raise ScrapeFailed(
@@ -95,6 +96,17 @@ def fetch(address: Address) -> str:
     if answer.status != 200:
         raise ScrapeFailed(f"http://{address}/metrics answers {answer.status}: not a verifier")
     return text
+
+
+def _whole(answer: http.client.HTTPResponse, deadline_s: float) -> bytes:
+    """The body, at most MOST_BYTES of it. Raises TimeoutError for one that comes in drops."""
+    parts, left = [], MOST_BYTES
+    while left > 0 and (part := answer.read1(left)):
+        parts.append(part)
+        left -= len(part)
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("timed out")
+    return b"".join(parts)
 
 
 def parse(text: str, at_s: float) -> Scrape:

@@ -3,6 +3,7 @@ messages go through a black box in simulated time."""
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from spec_vlm_nav.common.status import Status
 from specnav.bags.contents import METRICS, STRING, choose_image_topic
 from specnav.bags.records import load_replay
 from specnav.bags.source import open_bag
+from specnav.blackbox.files import read_file
 from specnav.record.types import own_types
 from tests.bags.made_up import MadeUp
 from tests.helpers.commands import run_here
@@ -134,3 +136,14 @@ def test_wrong_input_is_one_line(arguments, said, monkeypatch, capsys):
 def test_an_empty_folder_is_no_error(tmp_path, monkeypatch, capsys):
     code, out, _ = run_here(monkeypatch, capsys, "blackbox", tmp_path)
     assert code == 0 and out == f"no black-box files in {tmp_path}\n"
+
+
+@pytest.mark.timeout(20)
+def test_what_is_renamed_meanwhile_and_what_is_no_file_holds_up_no_list(tmp_path, monkeypatch, capsys):
+    pipe, gone = (f"blackbox-20260102-03040{second}Z-ESTOP.mcap" for second in range(2))
+    os.mkfifo(tmp_path / pipe)
+    (tmp_path / gone).symlink_to("renamed")
+    code, out, _ = run_here(monkeypatch, capsys, "blackbox", tmp_path)
+    lines = out.splitlines()
+    assert code == 0 and len(lines) == 3 and pipe in lines[1] and "is not a regular file" in lines[1]
+    assert read_file(tmp_path / gone).problem == "cannot be read: No such file or directory"

@@ -38,6 +38,7 @@ def test_a_folder_runs_on_torch_and_is_converted_for_llama_cpp(tmp_path):
         ("torch:q4_0", FOLDER, "torch takes none, 8bit, 4bit"),
         ("", "/nowhere/x", "/nowhere/x does not exist"),
         ("", "/nowhere/x.gguf", "does not exist"),
+        ("torch", __file__, "does not exist: give Hugging Face folders or GGUF files"),
         ("torch", "", "does not exist"),
     ],
 )

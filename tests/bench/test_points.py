@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specdec.errors import OptionsError
 from specnav.bench.data.papers import figure, figures
 from specnav.bench.data.points import POINTS, load_point
 from specnav.bench.settings import BenchConfig, make_config
@@ -129,6 +130,11 @@ def test_wrong_points_are_refused(tmp_path):
 def test_absurd_numbers_are_refused_with_the_range(folders, name, value):
     with pytest.raises(UsageError, match=f"{name} must be a (whole )?number from .*, got"):
         BenchConfig(**{name: value}, **folders)
+
+
+def test_options_of_generation_are_checked_before_anything_is_loaded(folders):
+    with pytest.raises(OptionsError, match="temperature must be 0"):
+        BenchConfig(temperature=1e-9, **folders)
 
 
 def test_a_missing_model_and_a_resume_without_a_folder_are_refused(folders, tmp_path):

@@ -15,8 +15,10 @@ from std_msgs.msg import String
 
 from specnav.bags.contents import choose_image_topic, pictures, read_contents
 from specnav.bags.source import open_bag
+from specnav.errors import UsageError
 from specnav.record.types import own_types
 from specnav.replay.plan import VOCABULARY
+from specnav.ros_node import checked_namespace
 from tests.graph.harness import Graph
 
 pytestmark = pytest.mark.graph
@@ -103,3 +105,11 @@ def test_nothing_heard_writes_no_file(graph, tmp_path):
     assert recorder.popen.wait(20) == 1
     assert not list(tmp_path.iterdir())
     assert "no message was received: /nobody did not appear; no file was written" in recorder.text
+
+
+@pytest.mark.parametrize("name", ["/camera//image", "a b", "", "/a/", "{x}"])
+def test_a_topic_that_ros_refuses_is_refused_in_one_line(name):
+    with pytest.raises(UsageError, match="not a valid ROS name") as refused:
+        checked_namespace("", [name])
+    assert "\n" not in str(refused.value)
+    assert checked_namespace("robot1", ["odom", "/odom", "~/odom"]) == "/robot1"

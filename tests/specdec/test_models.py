@@ -284,6 +284,13 @@ class TestErrorsOfLoading:
         (folder / "config.json").write_text("{")
         self.check(folder, "config.json")
 
+    def test_a_config_without_layers(self, model_root: Path, tmp_path: Path) -> None:
+        folder = self.copy(model_root, tmp_path)
+        config = json.loads((folder / "config.json").read_text())
+        for layers in (0, -3):
+            (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}))
+            self.check(folder, "no layers")
+
     def test_no_weights(self, model_root: Path, tmp_path: Path) -> None:
         folder = self.copy(model_root, tmp_path)
         (folder / "model.safetensors").unlink()

@@ -6,14 +6,30 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
-from specdec.errors import OptionsError
-from specdec.settings_files import DEEPEST_YAML, FileRefused, check_yaml, load_yaml, read_file, read_text
+from specdec.errors import ModelError, OptionsError
+from specdec.models import load_draft, load_draft_tokenizer, load_model, load_tokenizer
+from specdec.models.direct import read_shape
+from specdec.models.gguf.files import check_file
+from specdec.models.gguf_header import read_header
+from specdec.settings_files import (
+    DEEPEST_YAML,
+    FileRefused,
+    check_regular,
+    check_yaml,
+    load_yaml,
+    read_file,
+    read_text,
+)
 from specdec.text.grammars import read_grammar
+from specdec.verdict_log import VerdictLogError, read_verdicts
+from specdec.verifying.exits import load_exits
 
 
 def write(path: Path, data: bytes = b"{}", mode: int = 0o600) -> Path:
@@ -87,6 +103,45 @@ def test_a_pipe_that_somebody_writes_to_is_refused_as_well(tmp_path: Path) -> No
     with pytest.raises(FileRefused):
         read_file(path, 100)
     writer.join()
+
+
+# -- folders that libraries read
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("make", [fifo, unix_socket])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors", "generation_config.json"])
+def test_a_pipe_in_a_model_folder_holds_up_no_reader(
+    make: Callable[[Path], Path], name: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "config.json", b'{"model_type": "llama"}')
+    (tmp_path / name).unlink(missing_ok=True)
+    make(tmp_path / name)
+    for load in (load_model, load_tokenizer, load_draft, load_draft_tokenizer):
+        with pytest.raises(ModelError, match=rf"{name} is not a regular file"):
+            load(tmp_path)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_place_of_one_file_of_a_model_holds_up_no_reader(tmp_path: Path) -> None:
+    config, gguf = fifo(tmp_path / "config.json"), fifo(tmp_path / "model.gguf")
+    assert read_shape(tmp_path) is None and config.is_fifo()
+    for read in (check_file, read_header):
+        with pytest.raises(ModelError, match="not a regular file"):
+            read(gguf)
+    with pytest.raises(ModelError, match="holds no early exits"):
+        load_exits(tmp_path, Mock())
+    fifo(tmp_path / "verdicts-000001.msgpack")
+    with pytest.raises(VerdictLogError, match="not a regular file"):
+        next(read_verdicts(tmp_path))
+
+
+def test_links_of_a_cached_model_and_dead_ones_are_no_pipes(tmp_path: Path) -> None:
+    link(tmp_path / "config.json")
+    (tmp_path / "dead").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "folder").mkdir()
+    check_regular(tmp_path, tmp_path / "missing")
 
 
 # -- YAML

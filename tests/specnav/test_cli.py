@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -142,6 +143,32 @@ def test_a_disk_that_takes_nothing_is_told_whatever_was_being_written(capsys, nu
     with pytest.raises(SystemExit) as end, user_errors():
         raise OSError(number, os.strerror(number))
     assert end.value.code == 1 and capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["No space left on device (os error 28)", "I/O error: No space left on device"])
+def test_a_full_disk_is_told_in_whatever_way_a_library_reports_it(capsys, words):
+    with pytest.raises(SystemExit) as end, user_errors():
+        raise Exception(words)
+    assert end.value.code == 1 and capsys.readouterr().err == f"specnav: error: {words}\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["bench run --out", "bench study cost --out", "train draft --target x --draft y --out", "train text --out"]
+)
+def test_a_loop_of_links_is_one_line(monkeypatch, capsys, tmp_path, words):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    code, _, err = run_here(monkeypatch, capsys, *words.split(), tmp_path / "loop")
+    assert code == 1 and err.startswith("specnav: error: Too many levels of symbolic links: ")
+    assert str(tmp_path / "loop") in err and err.count("\n") == 1
+
+
+def test_a_name_that_is_no_text_is_refused_before_anything_is_done(monkeypatch, capsys, tmp_path):
+    out = tmp_path / os.fsdecode(b"run\xff")
+    monkeypatch.setattr(sys, "argv", ["specnav", "bench", "study", "cost", "--out", str(out)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1 and not out.exists()
+    assert "run\\udcff' is not text in UTF-8: rename" in capsys.readouterr().err
 
 
 def test_no_escape_sequence_of_a_name_reaches_the_terminal(capsys):

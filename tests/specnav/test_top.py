@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from rich.console import Console, RenderableType
 
 from specnav.errors import UsageError
+from specnav.top import scrape
 from specnav.top.run import VerifierWatch
-from specnav.top.scrape import Address, Interval, MetricSample, Quantile, Scrape, ScrapeFailed, parse
+from specnav.top.scrape import Address, Interval, MetricSample, Quantile, Scrape, ScrapeFailed, fetch, parse
 from specnav.top.view import view_of
 from tests.helpers.made_up_verifier import MadeUpVerifier
 
@@ -139,3 +142,24 @@ def test_addresses() -> None:
     for wrong in ("here", "here:", ":9464", "here:0", "here:99999", "here:x", "he re:1", "a\x1b:1", "a:\uff11"):
         with pytest.raises(UsageError, match="HOST:PORT"):
             Address.parse(wrong)
+
+
+@pytest.mark.timeout(20)
+def test_an_answer_that_comes_in_drops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape, "TIMEOUT_S", 0.1)
+    left = threading.Event()
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+            while not left.wait(0.01):
+                connection.sendall(b"a")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dripping = threading.Thread(target=drip, args=(server,))
+        dripping.start()
+        with pytest.raises(ScrapeFailed, match="timed out"):
+            fetch(Address.parse(f"127.0.0.1:{server.getsockname()[1]}"))
+        left.set()
+        dripping.join()

@@ -15,6 +15,8 @@ from specnav.recipes.samples import ExitSample, read_questions
 from specnav.recipes.text.measure import mean_loss, pair_figures
 from specnav.recipes.text.models import LlamaShape, build_model
 from specnav.recipes.text.repeats import loops, tokens_to_avoid
+from specnav.recipes.text.train import TrainTextConfig, train_text
+from specnav.recipes.vlm import TrainVlmConfig, train_vlm
 
 
 @pytest.mark.parametrize(
@@ -116,3 +118,15 @@ def test_questions_are_first_turns_and_a_bad_line_is_named(tmp_path):
         read_questions(file)
     with pytest.raises(TrainingError, match="cannot read"):
         read_questions(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("name", ["text-target", "text-draft"])
+def test_a_folder_with_other_content_is_not_replaced(tmp_path, name):
+    (tmp_path / "out" / name).mkdir(parents=True)
+    (tmp_path / "out" / name / "thesis.txt").touch()
+    with pytest.raises(TrainingError, match=f"{name} has other content"):
+        train_text(TrainTextConfig(out=tmp_path / "out", run=tmp_path / "run"))
+    (tmp_path / "out" / name).rename(tmp_path / "out" / name.replace("text", "nav"))
+    with pytest.raises(TrainingError, match=r"nav-.* has other content"):
+        train_vlm(TrainVlmConfig(out=tmp_path / "out", data_dir=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

@@ -18,6 +18,7 @@ from specdec.models.direct.pixels import PixelProcessor, pixel_processor_of
 from specdec.models.direct.shapes import Shape, shape_of
 from specdec.models.direct.tokenizer import DirectTokenizer, tokenizer_of
 from specdec.models.shared import shared_of, tokenizer_folder
+from specdec.settings_files import check_regular
 
 _OTHER_FILES = ("adapter_config.json", "model.safetensors.index.json")
 _BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError)
@@ -72,6 +73,7 @@ def read_tokenizer(folder: Path) -> DirectTokenizer | None:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    check_regular(path)
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specdec.errors import ModelError
 from specdec.models.gguf.options import GgufOptions
+from specdec.settings_files import check_regular
 
 MAGIC = b"GGUF"
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
@@ -40,6 +41,7 @@ def check_options(draft: str | Path, options: GgufOptions) -> None:
 def check_file(path: Path) -> None:
     """Raise ModelError unless `path` is a GGUF file and all its parts are there."""
     try:
+        check_regular(*parts_of(path))
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
     except OSError as error:

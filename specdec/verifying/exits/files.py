@@ -11,6 +11,7 @@ import torch
 
 from specdec.errors import DECODE_ERRORS, ModelError
 from specdec.models.loaded import LoadedModel
+from specdec.settings_files import check_regular
 from specdec.verifying.exits.adapters import ExitAdapters
 from specdec.verifying.exits.exits import Exits
 from specdec.verifying.exits.fingerprint import Fingerprint, fingerprint
@@ -80,6 +81,7 @@ def load_exits(folder: str | Path, model: LoadedModel) -> Exits:
     if not model.runner.sees_layers:
         raise ModelError(f"{model.path} runs on transformers' own forward pass, which has no exits: leave them out")
     try:
+        check_regular(place)
         about = msgspec.json.decode((place / ABOUT).read_bytes(), type=ExitsMetadata)
         weights = load_file(place / WEIGHTS)
     except OSError as error:

@@ -6,6 +6,7 @@ A *question* has one or more user *turns*; the model answers each before the nex
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,11 @@ class Question:
     source: str
     question_id: str
     turns: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Of the texts: a file may give another text the same id."""
+        return hashlib.sha256("\0".join(self.turns).encode()).hexdigest()[:16]
 
 
 class _Line(msgspec.Struct):

@@ -56,6 +56,7 @@ class AnswerRecord(MeasuredAnswer, frozen=True, kw_only=True):
     """One line of `answers.jsonl`: one turn of one question, answered by one contestant.
 
     joules: energy of the whole machine, which both sides share here; null without a sensor (specdec.energy).
+    digest: of the question; empty in files of earlier versions.
     """
 
     method: str
@@ -64,6 +65,7 @@ class AnswerRecord(MeasuredAnswer, frozen=True, kw_only=True):
     turn: int
     prompt_tokens: int
     joules: float | None = None
+    digest: str = ""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -117,6 +119,11 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     errors: int = 0
     largest_margin: float | None = None  # between logits, over all places where an answer deviated from `ar`
     joules_per_answer: float | None = None  # energy of the whole machine; null without a sensor
+
+    @property
+    def as_ar(self) -> bool | None:
+        """Whether the ids equal those of `ar` except at near-ties; None: not compared."""
+        return True if self.near_ties and not self.errors else self.identical_to_ar
 
 
 class AcceptanceRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,6 +260,13 @@ def whole_questions(
     whole = {(name, q.source, q.question_id): len(q.turns) for q in questions for name in methods}
     counts = _turns(answers)
     return [one for one in answers if counts[key := (one.method, *one.key[:2])] == whole.get(key)]
+
+
+def changed_questions(answers: Sequence[AnswerRecord], questions: Sequence[Question]) -> list[str]:
+    """Names of the questions whose text is not the one that was answered."""
+    texts = {(one.source, one.question_id): one.digest for one in questions}
+    changed = (one for one in answers if one.digest and texts.get(one.key[:2], one.digest) != one.digest)
+    return list(dict.fromkeys(f"{one.source} {one.question_id}" for one in changed))
 
 
 def _rounds(records: Iterable[AnswerRecord]) -> Iterator[dict[str, object]]:

@@ -84,7 +84,7 @@ def headline(results: BenchResults) -> list[Figure]:
     speeds = [row for row in rows if row.speedup_vs_ar is not None and row.overhead_over_floor is not None]
     best = max(speeds, key=lambda row: row.speedup_vs_ar or 0.0, default=None)
     compared = [row for row in rows if row.identical_to_ar is not None and row.method != "ar"]
-    same = sum(bool(row.identical_to_ar) or (row.near_ties > 0 and not row.errors) for row in compared)
+    same = sum(bool(row.as_ar) for row in compared)
     near = sum(row.near_ties for row in rows)  # which rounding may flip
     agree = f"except for {near} near-ties" if near else "every id of every answer"
     figures = [

@@ -79,8 +79,8 @@ def how_measured(results: StudyResults) -> list[tuple[str, str]]:
 def _sameness(results: StudyResults) -> str:
     """In how many runs a method gave the same tokens as `ar`, which makes the methods comparable."""
     rows = [(one.label, row) for one in results.settings for row in one.rows if row.method != "ar"]
-    wrong = [f"{row.method} ({label})" for label, row in rows if row.identical_to_ar is False]
-    same = sum(bool(row.identical_to_ar) for _, row in rows)
+    wrong = [f"{row.method} ({label})" for label, row in rows if row.as_ar is False]
+    same = sum(bool(row.as_ar) for _, row in rows)
     return f"NOT in {', '.join(wrong)}" if wrong else f"{same} of {len(rows)} runs"
 
 

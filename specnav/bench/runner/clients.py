@@ -45,6 +45,7 @@ from specnav.results.demo import percentile
 from specnav.results.files import write_json
 from specnav.run_folder import new_run_folder, started_at
 from specnav.serve import on_vllm
+from specnav.signals import signals_wait
 from specnav.terminal import plain_table
 
 PROMPTS = 12
@@ -276,7 +277,8 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
     line, place = asked.acceptance.line if asked.acceptance else None, folder / CLIENTS_FILE
     interrupted = bool(ending.code)
     found = ClientsRun(config=settings, started_at=began, interrupted=interrupted, acceptance=line, rows=rows)
-    write_json(place, found)
+    with signals_wait():
+        write_json(place, found)
     Console().print(table(rows))
     if line is not None:
         view.say(line)

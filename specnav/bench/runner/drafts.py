@@ -23,7 +23,7 @@ from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import time_rows_of
 from specnav.bench.runner.points import is_finished
 from specnav.bench.runner.run import run_bench, series_folder
-from specnav.bench.runner.study import keep_study, show
+from specnav.bench.runner.study import keep_and_draw, keep_study, show
 from specnav.bench.settings import BenchConfig, DraftsWords, make_config
 from specnav.bench.studies.drafts import METHODS, ROWS, RTTS, STUDY
 from specnav.errors import UsageError
@@ -68,9 +68,12 @@ def run_drafts_study(
     results = msgspec.structs.replace(
         results, asked=asked, interrupted=bool(ending.code), error=ending.error, wall_s=wall_s
     )
-    if results.settings:
-        keep_study(folder, results)
-    show(folder.parent, console)
+
+    def keep() -> None:
+        if results.settings:
+            keep_study(folder, results)
+
+    show(folder.parent, keep_and_draw(folder.parent, keep), console)
     return ending.exit_code()
 
 
@@ -157,7 +160,7 @@ def candidates_of(asked: DraftsWords, default: str, work: Path) -> list[DraftCan
     for name in asked.models or (default,):
         path = Path(name)
         file = gguf_file(path)
-        if not (path.exists() if file is None else file.is_file()):
+        if not (path.is_dir() if file is None else file.is_file()):
             raise UsageError(f"draft model {name} does not exist: give Hugging Face folders or GGUF files")
         for backend, kind in backends:
             found += _of(path, file, backend, kind, work)

@@ -81,6 +81,7 @@ def ask_question(
                 turn=turn,
                 prompt_tokens=len(prompt.ids),
                 joules=meter.since(mark),
+                digest=question.digest,
                 **msgspec.structs.asdict(measured),
             )
         )

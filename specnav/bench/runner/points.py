@@ -18,7 +18,7 @@ from specdec.settings import parts
 from specnav.bench.data.names import unlike_methods
 from specnav.bench.data.points import POINTS, load_point
 from specnav.bench.data.questions import load_questions
-from specnav.bench.records.bench import BenchResults
+from specnav.bench.records.bench import BenchResults, changed_questions, load_answers
 from specnav.bench.report.bench import write_bench_report
 from specnav.bench.report.points import load_points, write_points, write_tables
 from specnav.bench.runner.run import changed_settings, methods_of, run_bench, series_folder
@@ -26,6 +26,7 @@ from specnav.bench.settings import BenchConfig, make_config
 from specnav.errors import UsageError
 from specnav.paths import ROOT
 from specnav.results.demo import RESULTS_FILE
+from specnav.signals import signals_wait
 from specnav.terminal import say
 
 ALL = "all"
@@ -74,7 +75,9 @@ def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
         code = _run_each(names, folder, flags)
     finally:
         if any(folder.glob(f"*/{RESULTS_FILE}")):
-            say(console, f"all points: {write_points(folder, warn)}")
+            with signals_wait():
+                page = write_points(folder, warn)
+            say(console, f"all points: {page}")
     if write and not code:
         for place in write_tables(load_points(folder, warn), POINTS, FIGURES):
             say(console, f"written: {place.relative_to(ROOT)}")
@@ -136,7 +139,10 @@ def is_finished(config: BenchConfig, folder: Path) -> bool:
     before = BenchResults.load(folder)
     if before.error or before.interrupted or changed_settings(config, methods, before):
         return False
-    asked = len(load_questions(config.questions, config.limit))
+    questions = load_questions(config.questions, config.limit)
+    if changed_questions(load_answers(folder), questions):
+        return False
+    asked = len(questions)
     rows = {row.method: row.questions for row in before.rows}
     return len(before.skipped) + before.asked == asked and all(
         rows.get(name) == before.asked for name in methods

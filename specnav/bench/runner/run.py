@@ -30,6 +30,7 @@ from specnav.bench.records.bench import (
     AnswerRecord,
     BenchJournal,
     BenchResults,
+    changed_questions,
     load_answers,
     whole_questions,
 )
@@ -49,15 +50,23 @@ from specnav.results.demo import RESULTS_FILE, SCHEMA, Setting, describe_energy,
 from specnav.results.errors import EvaluationError
 from specnav.run_folder import claim, new_run_folder, started_at
 from specnav.settings import shown_settings
+from specnav.signals import signals_wait
 
 LOGS = "logs"
+UNSORTED = (
+    "some answers are not those of ar, and the run ended before near-ties, which rounding may flip, were told from "
+    "errors: --resume does it"
+)
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
 """Settings that a resumed run may change, because they only add questions or methods."""
 
 
 @dataclass
 class BenchRun:
-    """A run in progress. known: its results so far, without rows. earlier_s: wall time of the runs that it resumes."""
+    """A run in progress. known: its results so far, without rows. earlier_s: wall time of the runs that it resumes.
+
+    unsorted: answers that deviate from those of `ar` may do so at near-ties, and were not replayed yet.
+    """
 
     folder: Path
     config: BenchConfig
@@ -67,6 +76,7 @@ class BenchRun:
     began: float = field(default_factory=time.monotonic)
     questions: list[Question] = field(default_factory=list)
     comparable: frozenset[str] = frozenset()
+    unsorted: bool = False
 
     def learn(self, **changes: Any) -> None:
         """Change fields of the results."""
@@ -76,6 +86,8 @@ class BenchRun:
         """The content of results.json for the answers so far."""
         known = self.known
         rows = make_rows(answers, self.methods, self.comparable, known.flips, known.numeric_noise)
+        if self.unsorted:
+            rows = [replace(row, identical_to_ar=row.identical_to_ar or None) for row in rows]
         wall_s = self.earlier_s + time.monotonic() - self.began
         return replace(known, rows=rows, asked=len(self.questions), wall_s=wall_s)
 
@@ -108,10 +120,16 @@ def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, Benc
 
 def _check_nothing_is_dropped(folder: Path, questions: Sequence[Question], methods: Sequence[str]) -> None:
     """Raise UsageError if a run has answers to questions or by methods that its resumption leaves out: it rewrites the
-    file of answers with those that it reports.
+    file of answers with those that it reports. So too if an answered question has another text now.
     """
     asked = {(question.source, question.question_id) for question in questions}
     answers = load_answers(folder)
+    if changed := changed_questions(answers, questions):
+        more = f" and {len(changed) - 1} more" * (len(changed) > 1)
+        raise UsageError(
+            f"cannot resume {folder}: the text of question {changed[0]}{more} has changed since it was answered; "
+            "ask the earlier text, or use a new folder"
+        )
     left_out = sorted({one.method for one in answers} - set(methods))
     others = {one.key[:2] for one in answers} - asked
     what = [f"methods {', '.join(left_out)}"] * bool(left_out) + [f"{len(others)} more questions"] * bool(others)
@@ -216,8 +234,13 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     if ending.error and not (answers and run.questions):  # it ended before there were results to keep
         raise UsageError(ending.error)
     results = run.results(answers)
-    results.save(folder)
-    view.finished(results, write_bench_report(folder))
+    if run.unsorted and any(row.different_answers for row in results.rows):
+        results.notes.append(UNSORTED)
+        view.say(UNSORTED)
+    with signals_wait():
+        results.save(folder)
+        report = write_bench_report(folder)
+    view.finished(results, report)
     if ending.error:
         raise UsageError(f"{ending.error} (earlier answers are in {folder})")
     return ending.code
@@ -246,6 +269,7 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
     _fit(run, questions, edge)
     contestants = edge.contestants(stack, place.open_link())
     options = generation_options(config)
+    run.unsorted = options.temperature == 0 and may_round(config, edge.draft)
     earlier = whole_questions(load_answers(run.folder), run.questions, run.methods)
     journal = BenchJournal(run.folder, run.results, earlier)
     missing = sum(not journal.has(q, name) for q in run.questions for name in run.methods)
@@ -260,8 +284,9 @@ def _answer_all(run: BenchRun, questions: Sequence[Question], view: BenchView, s
         finally:
             run.known.notes.extend(pacing_notes(edge, journal.answers))
             run.known.machine.update(describe_energy(meter))
-    if options.temperature == 0 and may_round(config, edge.draft):
+    if run.unsorted:
         _replay_flips(run, options, view)
+        run.unsorted = False
 
 
 def _fit(run: BenchRun, questions: Sequence[Question], edge: BenchEdge) -> None:
@@ -322,8 +347,6 @@ def context_of(model: str) -> int:
     shape = read_shape(Path(model))
     if shape is not None:
         return shape.text.max_position_embeddings
-    from transformers import AutoConfig
+    from specdec.models.loading import read_config
 
-    return int(
-        AutoConfig.from_pretrained(model, trust_remote_code=False).get_text_config().max_position_embeddings
-    )
+    return int(read_config(model).get_text_config().max_position_embeddings)

@@ -36,6 +36,7 @@ from specnav.bench.studies.plan import Study, StudyRequest, StudySetting, Table
 from specnav.errors import UsageError
 from specnav.results.demo import RESULTS_FILE, SCHEMA
 from specnav.results.files import read_json
+from specnav.signals import signals_wait
 from specnav.terminal import plain_table, say
 
 TIME_SCALE = 0.25
@@ -82,19 +83,29 @@ def run_studies(
             keep(job.study, "")
             if ending.code:
                 break
-    for study in studies:
-        keep(study, ending.error)
-    show(folder, console)
+
+    def keep_all() -> None:
+        for study in studies:
+            keep(study, ending.error)
+
+    show(folder, keep_and_draw(folder, keep_all), console)
     return ending.exit_code()
 
 
-def show(folder: Path, console: Console) -> None:
-    """Print the results of the studies in a folder and draw their page; do nothing without measurements."""
-    if kept := load_studies(folder):
-        for _, results in kept:
+def keep_and_draw(folder: Path, keep: Callable[[], None] = lambda: None) -> Path | None:
+    """Keep studies, then draw the page of their folder; returns its path, None without measurements. A signal waits."""
+    with signals_wait():
+        keep()
+        return write_studies(folder) if load_studies(folder) else None
+
+
+def show(folder: Path, report: Path | None, console: Console) -> None:
+    """Print the results of the studies in a folder and the path of their page; nothing without one."""
+    if report is not None:
+        for _, results in load_studies(folder):
             for one in study_named(results.name).read(results).tables[:1]:
                 Console().print(on_terminal(one))
-        say(console, f"report: {write_studies(folder)}")
+        say(console, f"report: {report}")
 
 
 def on_terminal(one: Table) -> RichTable:

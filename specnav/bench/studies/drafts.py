@@ -84,7 +84,7 @@ def _speed_table(results: StudyResults) -> Table:
             for name in methods
         ]
         verdicts = [
-            row.identical_to_ar for setting in by_rtt.values() for row in setting.rows if row.method != "ar"
+            row.as_ar for setting in by_rtt.values() for row in setting.rows if row.method != "ar"
         ]
         same = "–" if None in verdicts or not verdicts else "yes" if all(verdicts) else "NO"
         rows.append((one.label, *cells, same))

@@ -15,6 +15,7 @@ import torch
 
 from specdec.link.channel import connect
 from specdec.models import LoadedModel, load_model
+from specdec.models.digest import files_digest
 from specnav.recipes.cards import machine_name, model_card
 from specnav.recipes.drafts.config import LAYERS, TrainDraftConfig
 from specnav.recipes.drafts.curve import AcceptancePoint, read_curve, write_curve
@@ -30,7 +31,7 @@ from specnav.recipes.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
 from specnav.recipes.drafts.teacher import Teacher
 from specnav.recipes.drafts.writing import SHARD, write_answers
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import appearing_at_once, begin_run, check_place, roomy
+from specnav.recipes.folders import begin_run, check_place, digest_of, replacing_model, roomy
 from specnav.recipes.loop import LoopSettings, is_finished, read_checkpoint
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
 from specnav.recipes.stages import Stages, stages
@@ -86,7 +87,11 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     if config.target and not config.draft.startswith(LAYERS):
         check_same_vocabulary(speaker, load_model(config.draft, recorded=False))
     free = ("out", "run", "connect", "key", "lr", "minutes", "steps", "workers", "compile")
-    begin_run(config, free, vocabulary=speaker.vocabulary_fingerprint.hex())
+    data = digest_of((*config.sources.questions, *config.sources.held_out, *config.sources.texts))
+    weights = files_digest(Path(config.target)).hex() if config.target else ""
+    begin_run(
+        config, free, vocabulary=speaker.vocabulary_fingerprint.hex(), data_digest=data, target_digest=weights
+    )
     with roomy(config.run):
         start = start_folder(config.draft, speaker, config.run, config.share, config.learn)
     dtype = number_type(speaker)
@@ -283,7 +288,7 @@ class _DraftTraining:
         return draft
 
     def _save(self, draft: DraftNetwork, card: str) -> None:
-        with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
+        with roomy(self.config.out), replacing_model(self.config.out, self.shown.say) as folder:
             if draft.shared is not None:
                 about = draft.shared.about
                 save_sharing(draft.module, folder, str(draft.shared.target), tuple(about.sha256), about.layers)

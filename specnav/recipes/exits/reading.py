@@ -38,7 +38,7 @@ def read_conversations(file: Path) -> list[Conversation]:
     Raises TrainingError, with the line or the number of the entry, for invalid entries and missing pictures.
     """
     try:
-        content = file.read_text(encoding="utf-8")
+        content = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise TrainingError(
             f"data file {file} cannot be read ({error}): give a JSON or JSONL file"
@@ -68,14 +68,14 @@ def _parsed(file: Path, line: int, text: str) -> Any:
     """JSON that begins on a line of a file."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         where = line - 1 + getattr(error, "lineno", 1)
         raise TrainingError(f"{file}, line {where}: not JSON ({error}); correct or remove it") from error
 
 
 def _conversation(origin: str, record: Any, folder: Path) -> Conversation | None:
     if isinstance(record, dict) and isinstance(record.get("text"), str):
-        return Conversation(origin, text=record["text"]) if record["text"].strip() else None
+        return Conversation(origin, text=_text(origin, record["text"])) if record["text"].strip() else None
     said = record.get("conversations", record.get("messages")) if isinstance(record, dict) else None
     if not isinstance(said, list):
         raise TrainingError(f'{origin}: not an object with "text", "conversations" or "messages"')
@@ -109,8 +109,17 @@ def _spoken(origin: str, piece: Any) -> tuple[str, str]:
                 str(part["text"]) for part in words if isinstance(part, dict) and part.get("text")
             )
         if isinstance(role, str) and isinstance(words, str):
-            return role.lower(), words.replace(PICTURE, "").strip()
+            return role.lower(), _text(origin, words).replace(PICTURE, "").strip()
     raise TrainingError(f"{origin}: a message must be an object with from and value, or role and content")
+
+
+def _text(origin: str, words: str) -> str:
+    """The words, unless they have half of a surrogate pair, which is no character."""
+    try:
+        words.encode()
+    except UnicodeEncodeError as error:
+        raise TrainingError(f"{origin}: {error}; correct or remove it") from error
+    return words
 
 
 def _images(origin: str, record: dict, folder: Path) -> tuple[Path, ...]:

@@ -33,7 +33,7 @@ from specnav.recipes.exits.encoding import encode_conversations
 from specnav.recipes.exits.measure import ExitFigures, exit_figures
 from specnav.recipes.exits.reading import read_conversations
 from specnav.recipes.exits.task import HARD_SHARE, ExitTask, ExitTaskSpec
-from specnav.recipes.folders import appearing_at_once, begin_run, check_place, roomy
+from specnav.recipes.folders import appearing_at_once, begin_run, check_place, digest_of, roomy
 from specnav.recipes.invented import own_answers, questions_about_python, questions_about_rooms
 from specnav.recipes.loop import LoopSettings, read_checkpoint, read_log
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
@@ -91,7 +91,7 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
     model = load_model(config.target)
     layers = choose_layers(config.layers, model.runner.layer_count)
     free = ("out", "run", "lr", "minutes", "workers")  # another learning rate after a NaN loss
-    begin_run(config, free, backbone=repr(fingerprint(model)))
+    begin_run(config, free, backbone=repr(fingerprint(model)), data_digest=digest_of([Path(config.data)]))
     with stages(config.workers) as shown:
         return _ExitsTraining(config, model, layers, shown).whole()
 

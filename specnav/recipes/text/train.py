@@ -22,7 +22,7 @@ from specnav.recipes.cards import machine_name, model_card
 from specnav.recipes.corpus import Corpus, invent_questions, library_folder, read_corpus
 from specnav.recipes.drafts.network import DraftNetwork, Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import appearing_at_once, begin_run
+from specnav.recipes.folders import appearing_at_once, begin_run, check_place, replacing_model, roomy
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.samples import ExitSample, read_questions, save_samples
 from specnav.recipes.settings import TrainingSettings
@@ -108,6 +108,8 @@ class TextResult:
 
 def train_text(config: TrainTextConfig) -> TextResult:
     """Train the pair, or continue an interrupted run. Raises TrainingError."""
+    for name in (TARGET_NAME, DRAFT_NAME):
+        check_place(config.out / name, ("config.json",), run=config.run)
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
     corpus = read_corpus(config.library or library_folder())
     begin_run(config, ("out", "questions", "run"), python=platform.python_version())
@@ -248,7 +250,7 @@ class _TextTraining:
                 machine=machine_name(config.workers), own_share=DRAFT_SHARE, answer_tokens=ANSWER_TOKENS,
                 longest_period=LONGEST_PERIOD, shortest_loop=SHORTEST_LOOP,
             )  # fmt: skip
-            with appearing_at_once(config.out / f"text-{role}") as building:
+            with roomy(config.out), replacing_model(config.out / f"text-{role}", self.shown.say) as building:
                 shutil.copytree(folder, building, dirs_exist_ok=True)
                 (building / "README.md").write_text(card, encoding="utf-8")
         return result
