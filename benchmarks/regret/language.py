@@ -20,6 +20,8 @@ from specdec.models import EncodedPrompt, Extension, Prompt
 from specdec.models.plans import Plan, planned
 
 VOCAB = 96
+IDS = 1 << 20
+"""Ids that both sides tell as their vocabulary: the first of a prompt is a position in the text."""
 CANDIDATES = 8
 _FADING = 0.55
 _REPEATED = 12
@@ -220,7 +222,7 @@ class SimulatedDraft:
     """Stands in for a LoadedModel that drafts. prefilled: called when a prompt is fed."""
 
     eos_token_ids = frozenset({EOS})
-    vocab_size = VOCAB
+    vocab_size = IDS
     path = "simulated"
     vocabulary_fingerprint = b"simulated"
     never_drafted: frozenset[int] = frozenset()

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from random import Random
 
 from benchmarks.regret.cloud import SimulatedCloud
-from benchmarks.regret.language import EOS, VOCAB, SimulatedLanguage
+from benchmarks.regret.language import EOS, IDS, SimulatedLanguage
 from benchmarks.regret.worlds import ROWS, SimulatedWorld
 from specdec.errors import LinkLost
 from specdec.link.shaping import Direction
@@ -87,7 +87,7 @@ class Machine:
         return Welcome(
             PROTOCOL_VERSION,
             "simulated",
-            VOCAB,
+            IDS,
             b"simulated",
             [EOS],
             1 << 20,
