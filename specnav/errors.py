@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from specnav.results.errors import one_line
 
+FULL = os.strerror(errno.ENOSPC)
+"""Libraries have their own errors for a full disk, with these words."""
 _OF_THE_DISK = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO
 )  # fmt: skip
@@ -81,8 +83,7 @@ def user_errors() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
             _tell(f"{error.strerror}: {error.filename or 'standard output or a file'}")
             sys.exit(1)
-        # Libraries have their own errors for a full disk.
-        if not is_for_users(error) and os.strerror(errno.ENOSPC) not in str(error):
+        if not is_for_users(error) and FULL not in str(error):
             raise
         _tell(one_line(error))
         sys.exit(1)

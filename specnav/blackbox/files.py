@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mcap.reader import make_reader
@@ -62,17 +62,17 @@ def read_file(path: Path) -> BoxFile:
         about = path.stat()
     except OSError as error:  # the robot may have renamed or removed it meanwhile
         return BoxFile(path, 0, reason, problem=f"cannot be read: {error.strerror}")
-    size, changed_ns = about.st_size, about.st_mtime_ns
+    unread = BoxFile(path, about.st_size, reason, changed_ns=about.st_mtime_ns)
     if path.name.endswith(PARTIAL):
         problem = "writing was interrupted: remove .partial from its name, and specnav replay reads what was written"
-        return BoxFile(path, size, reason, problem=problem, changed_ns=changed_ns)
+        return replace(unread, problem=problem)
     try:
         with path.open("rb") as stream:
             reader = make_reader(stream)
             summary = reader.get_summary()
             said = next((one.metadata for one in reader.iter_metadata() if one.name == METADATA), None)
         if said is None or summary is None or summary.statistics is None:
-            return BoxFile(path, size, reason, problem="it does not state why it was written", changed_ns=changed_ns)
+            return replace(unread, problem="it does not state why it was written")
         span_ns = summary.statistics.message_end_time - summary.statistics.message_start_time
         causes = tuple(
             Cause(int(one["time_ns"]), str(one["word"]), str(one["detail"]))
@@ -80,6 +80,6 @@ def read_file(path: Path) -> BoxFile:
         )
         length_s = span_ns / 1e9
         words = said.get("instruction", ""), said.get("state", "")
-        return BoxFile(path, size, said["reason"], causes, *words, length_s)
+        return BoxFile(path, about.st_size, said["reason"], causes, *words, length_s)
     except Exception as error:  # damaged files can raise any error
-        return BoxFile(path, size, reason, problem=f"cannot be read: {one_line(error)}", changed_ns=changed_ns)
+        return replace(unread, problem=f"cannot be read: {one_line(error)}")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -16,12 +15,12 @@ from typing import Any
 
 from specdec.settings_files import MOST_SETTINGS_BYTES, check_regular, read_file
 from specdec.whole_files import write_whole
+from specnav.errors import FULL
 from specnav.recipes.errors import TrainingError
 from specnav.results.errors import one_line
 from specnav.run_folder import claim
 
 SETTINGS = "settings.json"
-FULL = os.strerror(errno.ENOSPC)
 
 
 @contextmanager
@@ -86,7 +85,7 @@ def roomy(place: Path) -> Iterator[None]:
     """Turn an error about a full disk, or one that cannot be written, into TrainingError with a one-line message."""
     try:
         yield
-    except Exception as error:  # libraries have their own errors for a full disk
+    except Exception as error:
         if not isinstance(error, OSError) and FULL not in str(error):
             raise
         why = getattr(error, "strerror", None) or one_line(error)
@@ -110,11 +109,17 @@ def begin_run(config: Any, free: Collection[str], **also: str) -> None:
     another process trains in this folder.
     """
     kept = {name: value for name, value in asdict(config).items() if name not in free}
+    claim_run(config.run)
     with roomy(config.run):
-        config.run.mkdir(parents=True, exist_ok=True)
-        check_regular(config.run)
-        claim(config.run.resolve())  # a second process would make the same files
         keep_settings(config.run, kept | also)
+
+
+def claim_run(run: Path) -> None:
+    """Make the run folder of a training. Raises TrainingError, and UsageError if another process trains in it."""
+    with roomy(run):
+        run.mkdir(parents=True, exist_ok=True)
+        check_regular(run)
+        claim(run.resolve())  # a second process would make the same files
 
 
 def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:

@@ -15,14 +15,13 @@ from pathlib import Path
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.architecture import DRAFT_TEXT, TARGET_TEXT
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import check_place, roomy
+from specnav.recipes.folders import check_place, claim_run
 from specnav.recipes.frames import SHARD_FRAMES, FrameData, make_frames
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.stages import stages
 from specnav.recipes.text_stage import FrameTextSpec, FrameTextTask, cache_features, save_trained
 from specnav.recipes.vision_stage import VisionTask, tower_weights
-from specnav.run_folder import claim
 
 HELD_BACK = 1000
 
@@ -86,9 +85,7 @@ def train_vlm(config: TrainVlmConfig) -> None:
     config.check()
     for name in ("nav-target", "nav-draft"):
         check_place(config.out / name, ("config.json",), work=config.work)
-    with roomy(config.work):
-        config.work.mkdir(parents=True, exist_ok=True)
-        claim(config.work.resolve())  # a second process would make the same frames
+    claim_run(config.work)
     started, data = time.monotonic(), FrameData(config.work, config.frames, HELD_BACK)
     with stages() as shown:
         with shown.counted("frames", data.count) as progress:

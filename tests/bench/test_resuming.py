@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from specnav.bench.data.questions import Question
 from specnav.bench.records.bench import AnswerRecord, BenchJournal, changed_questions
@@ -102,7 +103,7 @@ def test_a_signal_waits_until_what_was_measured_is_kept(tmp_path: Path, monkeypa
     monkeypatch.setattr(study, "load_studies", lambda folder: [folder])
     monkeypatch.setattr(study, "write_studies", lambda folder: done.append("drawn"))
     with pytest.raises(KeyboardInterrupt):
-        study.keep_and_draw(tmp_path, keep)
+        study.show(tmp_path, Console(), keep)
     assert done == ["kept", "drawn"]
     with signals_wait():
         pass

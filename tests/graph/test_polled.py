@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from unittest.mock import Mock
 
 import pytest
 from rclpy.action import ActionClient, ActionServer
@@ -125,6 +126,21 @@ def test_a_goal_that_its_server_does_not_know_is_not_done(node):
     instructor.give(MissionStep(StepKind.INSTRUCTION, "go"), lambda *said: ended.append(said))
     wait_until(lambda: ended, 10, "an end")
     assert ended[0][0] is ErrorCode.INTERNAL and "restarted" in ended[0][1]
+
+
+def test_silence_of_a_goal_counts_from_its_acceptance_which_may_take_a_while(node):
+    """A slow start would otherwise pause a mission; a server that never accepts would leave it waiting for ever."""
+    instructor = Instructor(node.node)
+    instructor._client = client = Mock()
+    given = time.monotonic()
+    instructor.give(MissionStep(StepKind.INSTRUCTION, "go"), lambda *said: None)
+    assert instructor.silent_s(given + 4.0) == 0.0
+    assert instructor.silent_s(given + 9.0) == pytest.approx(4.0, abs=0.5)
+    accepted = client.send_goal_async.return_value.add_done_callback.call_args.args[0]
+    accepted(Mock())
+    assert instructor.silent_s(given + 9.0) == pytest.approx(9.0, abs=0.5)
+    instructor.drop()
+    assert instructor.silent_s(given + 99.0) == 0.0
 
 
 def test_a_mission_that_its_node_does_not_know_is_not_told_as_done(node):

@@ -234,6 +234,13 @@ class TestDistribution:
         assert sampled_pvalue("dssd", ADJUSTED, samples=ADJUSTED_SAMPLES, looks=EARLY) < FALSE_ALARM
 
 
+def test_an_answer_that_has_ended_does_not_go_on(text_pair: Pair) -> None:
+    prompt, options = prompts(text_pair.target)[0], GenerationOptions(8)
+    end = next(iter(text_pair.target.eos_token_ids))
+    assert list(stream_local(text_pair.target, prompt, options, [5])), "this one goes on"
+    assert not list(stream_local(text_pair.target, prompt, options, [5, end]))
+
+
 def test_a_stream_is_the_same_token_by_token(text_pair: Pair) -> None:
     prompt, options = prompts(text_pair.target)[0], cases(text_pair.target)["together"]
     stream = stream_local(text_pair.target, prompt, options)

@@ -143,6 +143,18 @@ def test_what_cannot_work_is_told_in_one_line(model_root: Path, tmp_path: Path, 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_training_is_not_continued_with_another_text_below_its_folder(model_root: Path, tmp_path: Path) -> None:
+    page = tmp_path / "texts" / "more" / "page.txt"
+    page.parent.mkdir(parents=True)
+    page.write_text("A lamp stands here.")
+    config = little(model_root, tmp_path, sources=Sources(texts=(tmp_path / "texts",)))
+    with pytest.raises(TrainingError, match="too few prompts"):  # so little text; the run has begun
+        train_draft(config)
+    page.write_text("A mug stands here.")
+    with pytest.raises(TrainingError, match="other settings or data"):
+        train_draft(config)
+
+
 def test_nothing_is_replaced_that_is_no_draft(model_root: Path, tmp_path: Path) -> None:
     thesis = tmp_path / "work" / "thesis.txt"
     thesis.parent.mkdir()

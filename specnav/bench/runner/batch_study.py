@@ -37,7 +37,7 @@ from specnav.bench.runner.clients import numbers_of
 from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import CONTEXT, clock_of, measure_curve, plain_ids
 from specnav.bench.runner.run import series_folder
-from specnav.bench.runner.study import keep_and_draw, keep_study, show
+from specnav.bench.runner.study import keep_study, show
 from specnav.bench.settings import BenchConfig, flag_of, make_config
 from specnav.bench.studies.batch import ROWS, SESSIONS
 from specnav.errors import HarnessError, UsageError
@@ -78,7 +78,7 @@ def run_batch_study(flags: Mapping[str, Any], clients: str | None, seconds: floa
     folder = series_folder(flags, "study") / NAME
     if (folder / BATCH_FILE).is_file():
         say(console, f"study {NAME} is done already: {folder / BATCH_FILE}")
-        show(folder.parent, keep_and_draw(folder.parent), console)
+        show(folder.parent, console)
         return 0
     began, when = time.monotonic(), started_at()
     psutil.cpu_percent()
@@ -94,7 +94,7 @@ def run_batch_study(flags: Mapping[str, Any], clients: str | None, seconds: floa
             started_at=when,
             wall_s=time.monotonic() - began,
         )
-        show(folder.parent, keep_and_draw(folder.parent, lambda: keep_study(folder, results)), console)
+        show(folder.parent, console, lambda: keep_study(folder, results))
         say(console, f"curve: {folder / BATCH_FILE}")
     return ending.exit_code()
 

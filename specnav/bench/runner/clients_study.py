@@ -35,7 +35,7 @@ from specnav.bench.runner.clients import (
 )
 from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.run import LOGS, differing, new_folder, series_folder, settings_of
-from specnav.bench.runner.study import check_flags, in_words, keep_and_draw, keep_study, scaled, show
+from specnav.bench.runner.study import check_flags, in_words, keep_study, scaled, show
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.bench.studies import study_named
 from specnav.bench.studies.clients import COUNTS, METHODS, RTTS, ServingCell, best_gammas, cells, searches
@@ -121,8 +121,7 @@ def run_clients_study(
     _announce(console, plan, folder)
     with noting_the_end() as ending:
         _measure_all(plan, folder, measure or _measuring(plan, console), console)
-    report = keep_and_draw(folder.parent, lambda: _keep(plan, folder, ending.error))
-    show(folder.parent, report, console)
+    show(folder.parent, console, lambda: _keep(plan, folder, ending.error))
     return ending.exit_code()
 
 

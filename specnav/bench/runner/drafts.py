@@ -23,7 +23,7 @@ from specnav.bench.runner.ending import noting_the_end
 from specnav.bench.runner.forwards import time_rows_of
 from specnav.bench.runner.points import is_finished
 from specnav.bench.runner.run import run_bench, series_folder
-from specnav.bench.runner.study import keep_and_draw, keep_study, show
+from specnav.bench.runner.study import keep_study, show
 from specnav.bench.settings import BenchConfig, DraftsWords, make_config
 from specnav.bench.studies.drafts import METHODS, ROWS, RTTS, STUDY
 from specnav.errors import UsageError
@@ -73,7 +73,7 @@ def run_drafts_study(
         if results.settings:
             keep_study(folder, results)
 
-    show(folder.parent, keep_and_draw(folder.parent, keep), console)
+    show(folder.parent, console, keep)
     return ending.exit_code()
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from specdec.settings import settings_of
 from specnav.bench.records.study import StudyResults
 from specnav.bench.runner.run import series_folder
-from specnav.bench.runner.study import TIME_SCALE, keep_and_draw, keep_study, redraw, run_studies, show
+from specnav.bench.runner.study import TIME_SCALE, keep_study, redraw, run_studies, show
 from specnav.bench.settings import StudyWords
 from specnav.bench.studies import study_named, study_names
 from specnav.bench.studies.plan import Study
@@ -85,8 +85,7 @@ def run_computed(study: Study, flags: Mapping[str, Any], own: Sequence[str]) -> 
 
         results.payloads.extend(weigh_all(asked))
     folder = series_folder(flags, "study")
-    report = keep_and_draw(folder, lambda: keep_study(folder / study.name, results))
-    show(folder, report, Console(stderr=True))
+    show(folder, Console(stderr=True), lambda: keep_study(folder / study.name, results))
     return 0
 
 

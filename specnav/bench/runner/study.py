@@ -88,23 +88,23 @@ def run_studies(
         for study in studies:
             keep(study, ending.error)
 
-    show(folder, keep_and_draw(folder, keep_all), console)
+    show(folder, console, keep_all)
     return ending.exit_code()
 
 
-def keep_and_draw(folder: Path, keep: Callable[[], None] = lambda: None) -> Path | None:
-    """Keep studies, then draw the page of their folder; returns its path, None without measurements. A signal waits."""
+def show(folder: Path, console: Console, keep: Callable[[], None] = lambda: None) -> None:
+    """Keep studies, draw the page of their folder, print their results; without measurements there is no page.
+
+    A signal waits until the page is drawn.
+    """
     with signals_wait():
         keep()
-        return write_studies(folder) if load_studies(folder) else None
-
-
-def show(folder: Path, report: Path | None, console: Console) -> None:
-    """Print the results of the studies in a folder and the path of their page; nothing without one."""
+        kept = load_studies(folder)
+        report = write_studies(folder) if kept else None
+    for _, results in kept:
+        for one in study_named(results.name).read(results).tables[:1]:
+            Console().print(on_terminal(one))
     if report is not None:
-        for _, results in load_studies(folder):
-            for one in study_named(results.name).read(results).tables[:1]:
-                Console().print(on_terminal(one))
         say(console, f"report: {report}")
 
 

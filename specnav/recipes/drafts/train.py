@@ -21,7 +21,7 @@ from specnav.recipes.drafts.config import LAYERS, TrainDraftConfig
 from specnav.recipes.drafts.curve import AcceptancePoint, read_curve, write_curve
 from specnav.recipes.drafts.data.assistant import report_request
 from specnav.recipes.drafts.data.self_asked import self_asked
-from specnav.recipes.drafts.data.sources import gather, question_prompts
+from specnav.recipes.drafts.data.sources import gather, question_prompts, text_files
 from specnav.recipes.drafts.figures import DraftFigures, draft_figures, sampled_figures
 from specnav.recipes.drafts.gpu_task import distil_task, trains_on_device
 from specnav.recipes.drafts.network import DraftNetwork, check_same_vocabulary
@@ -87,7 +87,8 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     if config.target and not config.draft.startswith(LAYERS):
         check_same_vocabulary(speaker, load_model(config.draft, recorded=False))
     free = ("out", "run", "connect", "key", "lr", "minutes", "steps", "workers", "compile")
-    data = digest_of((*config.sources.questions, *config.sources.held_out, *config.sources.texts))
+    texts = (file for place in config.sources.texts for file in text_files(place))
+    data = digest_of((*config.sources.questions, *config.sources.held_out, *texts))
     weights = files_digest(Path(config.target)).hex() if config.target else ""
     begin_run(
         config, free, vocabulary=speaker.vocabulary_fingerprint.hex(), data_digest=data, target_digest=weights

@@ -124,10 +124,15 @@ def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) 
     ]
 
 
-def read_texts(model: LoadedModel, place: Path, length: int) -> list[ExitSample]:
-    """A plain text file, or all of them below a folder, in pieces of at most `length` ids. Raises TrainingError."""
+def text_files(place: Path) -> list[Path]:
+    """A plain text file, or all of them below a folder."""
     found = (file for file in place.rglob("*") if file.suffix in TEXT_SUFFIXES)
-    files = [place] if place.is_file() else sorted(file for file in found if file.is_file())
+    return [place] if place.is_file() else sorted(file for file in found if file.is_file())
+
+
+def read_texts(model: LoadedModel, place: Path, length: int) -> list[ExitSample]:
+    """The texts of `text_files` in pieces of at most `length` ids. Raises TrainingError."""
+    files = text_files(place)
     if not files:
         known = ", ".join(sorted(TEXT_SUFFIXES))
         raise TrainingError(f"{place} is neither a text file nor a folder with text files: give texts ({known})")
