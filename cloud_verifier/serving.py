@@ -36,6 +36,7 @@ from specdec.models.threads import check_threads, set_threads
 from specdec.models.timing.pacing import pace
 from specdec.models.timing.row_times import paced_row_times, time_rows
 from specdec.sampling.disturbed import Disturbance
+from specdec.signals import unless_ignored
 from specdec.tracing import Tracing, tracing_from_environment
 
 
@@ -76,9 +77,8 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         else:
             server.stop()
 
-    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if name != signal.SIGHUP or signal.getsignal(name) != signal.SIG_IGN:
-            signal.signal(name, on_signal)
+    for number in unless_ignored((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)):
+        signal.signal(number, on_signal)
     launcher.end_in_time(config.drain_s)
     launcher.warm_up(grammars)
     # The socket thread must get the interpreter quickly even during a forward pass: heartbeats and verdicts go

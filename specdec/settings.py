@@ -234,6 +234,11 @@ def settings_of(kind: type) -> Mapping[str, Setting]:
     return found
 
 
+def values_for(kind: type, config: Any) -> dict[str, Any]:
+    """What a config says of the settings of another class: those that both have, by name."""
+    return {name: getattr(config, name) for name in settings_of(kind) if hasattr(config, name)}
+
+
 def check_settings(config: Any, error: type[Exception] = OptionsError) -> None:
     """Check a frozen dataclass; to be called in its __post_init__. Values given as text are parsed in place. Raises
     `error` for a value that is not allowed.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cloud_verifier.config import ServerConfig
 from specdec.link.binding import check_address
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
-from specdec.settings import REQUIRED, check_settings, same_as, setting
+from specdec.settings import REQUIRED, check_settings, same_as, setting, values_for
 from specdec.settings_files import read_file
 from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
@@ -205,19 +205,10 @@ def _check(config: GenerateConfig) -> None:
 def _generation_options(config: GenerateConfig) -> GenerationOptions:
     from specdec.text.grammars import read_grammar
 
-    return GenerationOptions(
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        seed=config.seed,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        min_p=config.min_p,
-        repetition_penalty=config.repetition_penalty,
-        logit_bias=read_biases(config.logit_bias),
-        min_new_tokens=config.min_new_tokens,
-        stop=config.stop,
-        grammar="" if config.grammar is None else read_grammar(config.grammar),
-    )
+    grammar = "" if config.grammar is None else read_grammar(config.grammar)
+    biases = read_biases(config.logit_bias)
+    shared = values_for(GenerationOptions, config)
+    return GenerationOptions(**shared, logit_bias=biases, stop=config.stop, grammar=grammar)
 
 
 @dataclass(frozen=True)

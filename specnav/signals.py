@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from specdec.signals import unless_ignored
+
 _LIKE_CTRL_C = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 
@@ -57,8 +59,7 @@ def signals_wait() -> Iterator[None]:
 def _handled_by(
     handler: Callable[[int, FrameType | None], None], numbers: tuple[signal.Signals, ...]
 ) -> Iterator[None]:
-    heard = [n for n in numbers if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
-    before = [(number, signal.signal(number, handler)) for number in heard]
+    before = [(number, signal.signal(number, handler)) for number in unless_ignored(numbers)]
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from specdec.signals import unless_ignored
 from specnav.api.config import host_and_port
 from specnav.bounded_http import WAITING, bounded_config
 from specnav.errors import UsageError
@@ -101,9 +102,7 @@ class ApiServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Like uvicorn's, except that the process ends with exit code 0, as the verifier does."""
         self._loop = asyncio.get_running_loop()
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-            numbers.append(signal.SIGHUP)
+        numbers = unless_ignored((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield

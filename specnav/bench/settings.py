@@ -12,7 +12,7 @@ from cloud_verifier.config import ServerConfig
 from specdec.link.shaping import LinkProfile, parse_outages
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.row_ms import MAX_MS, read_ms
-from specdec.settings import REQUIRED, check_settings, same_as, setting, settings_of, words
+from specdec.settings import REQUIRED, check_settings, same_as, setting, settings_of, values_for, words
 from specnav.edge_settings import EdgeSettings
 from specnav.errors import UsageError
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
@@ -171,15 +171,7 @@ class BenchConfig:
 
 def generation_options(config: BenchConfig) -> GenerationOptions:
     """The options of generation. Raises OptionsError."""
-    return GenerationOptions(
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        seed=config.seed,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        min_p=config.min_p,
-        repetition_penalty=config.repetition_penalty,
-    )
+    return GenerationOptions(**values_for(GenerationOptions, config))
 
 
 def make_config(flags: Mapping[str, Any]) -> BenchConfig:

@@ -47,6 +47,7 @@ from rclpy.utilities import remove_ros_args
 from spec_vlm_nav.common.errors import NavigationError, ParameterError
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.signals import ENDING
+from specdec.signals import unless_ignored
 
 SPIN_S = 0.05  # longest delay until a signal is noticed
 END_S = 9.0  # `ros2 launch` kills after 10 s; before that, a hanging process dumps its stacks
@@ -128,9 +129,8 @@ def run(
             faulthandler.dump_traceback_later(END_S, exit=True)
         asked_to_end = True
 
-    for number in ENDING:
-        if signal.getsignal(number) != signal.SIG_IGN or number != signal.SIGHUP:  # nohup
-            signal.signal(number, on_signal)
+    for number in unless_ignored(ENDING):
+        signal.signal(number, on_signal)
     _ignore_impossible_times()
     try:
         rclpy.init(

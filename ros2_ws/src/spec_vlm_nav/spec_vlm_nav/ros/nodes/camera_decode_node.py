@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 from builtin_interfaces.msg import Time
 from rclpy.node import Node
+from rclpy.time import Time as Moment
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.decode import DecodedPicture, H264Decoder, StreamDiagnostics
 from spec_vlm_nav.camera.images import to_jpeg
@@ -109,8 +110,8 @@ class CameraDecodeNode:
         while self._packets:
             data, at = self._packets.popleft()
             stamp_ns = self.node.get_clock().now().nanoseconds - int((time.monotonic() - at) * 1e9)
-            sec, nanosec = divmod(max(0, stamp_ns), 10**9)  # simulated time may still be 0
-            self._feed(data, Time(sec=sec, nanosec=nanosec), str(self._values["frame_id"]), at)
+            stamp = Moment(nanoseconds=max(0, stamp_ns)).to_msg()  # simulated time may still be 0
+            self._feed(data, stamp, str(self._values["frame_id"]), at)
 
     # -- outputs
 
