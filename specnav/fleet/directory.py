@@ -88,7 +88,7 @@ class Directory:
             for report in sorted(register.reports(), key=lambda one: one.number):
                 words = report.trouble or register.left_out(report)
                 if not report.node:
-                    words = "Ray has not placed it yet (no node may have room; an upgrade with --no-surge needs none)"
+                    words = "Ray has not placed it yet (perhaps no node has room; upgrade --no-surge needs no more)"
                 state = register.state(report.name, now)
                 replicas.append(ReplicaStatus(report, state, *register.edges_of(report.name, now), words))
             return FleetStatus(

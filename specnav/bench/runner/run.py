@@ -54,8 +54,8 @@ from specnav.signals import signals_wait
 
 LOGS = "logs"
 UNSORTED = (
-    "some answers are not those of ar, and the run ended before near-ties, which rounding may flip, were told from "
-    "errors: --resume does it"
+    "some answers are not those of ar; the run ended before it was checked whether only rounding at near-ties makes "
+    "the difference: run it again with --resume"
 )
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
 """Settings that a resumed run may change, because they only add questions or methods."""
