@@ -19,6 +19,8 @@ from cloud_verifier.errors import VerifierError
 
 TIMEOUT_S = 5.0
 """Time to read and answer a request."""
+POLL_S = 0.05
+"""How soon the server notices that it is to stop."""
 MOST_CONNECTIONS = 32
 HEAD_BYTES = 16_384
 
@@ -154,7 +156,8 @@ class StatusServer:
             ) from error
         at, number = self._server.server_address[:2]
         self.bind = f"[{at!s}]:{number}" if self._server.address_family == socket.AF_INET6 else f"{at!s}:{number}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="status", daemon=True)
+        serve = self._server.serve_forever
+        self._thread = threading.Thread(target=serve, args=(POLL_S,), name="status", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
