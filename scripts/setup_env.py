@@ -31,6 +31,11 @@ TORCH_CPU_INDEX = os.environ.get("SPECNAV_TORCH_CPU_INDEX", "")
 """A package index that has torch built for CPUs, which is some 3 GB smaller; "": what pip's own index has is taken."""
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 ROS_WHEELS = ROOT / "requirements" / "ros-wheels.txt"
+SELDOM = (
+    r"site-packages/(.*/tests?/|OpenGL/|pip/|pygments/lexers/|ray/(data|rllib|train|tune)/"
+    r"|torch/(_inductor|testing)/|transformers/models/)"
+)
+"""A third of all that could be compiled, of which a process imports a few files, if any: they are compiled then."""
 
 
 class StepFailed(Exception):
@@ -95,7 +100,7 @@ def build_interfaces() -> None:
 
 def compile_all() -> None:
     """Compile what is not compiled yet on all cores; files that cannot be are some library's templates."""
-    command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "-x", "site-packages/.*/tests?/"]
+    command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "-x", SELDOM]
     subprocess.run([*command, sysconfig.get_path("purelib")], stdout=subprocess.DEVNULL)
 
 
