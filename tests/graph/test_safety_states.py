@@ -91,8 +91,14 @@ class Mover(Graph):
 
     def stand(self, session=1):
         hold = MotionCommand(kind=MotionCommand.HOLD, session=session, sequence=next(NUMBERS))
+        at = time.monotonic()
         self.probe.order("motion_command", hold)
-        wait_until(lambda: self.probe.last("motion_status").message.standing, 5, "standing")
+
+        def stands():
+            heard = self.probe.heard("motion_status", at)
+            return heard != [] and heard[-1].message.standing
+
+        wait_until(stands, 5, "standing")
 
     def held(self):
         return self.probe.last("motion_status").message
