@@ -205,7 +205,7 @@ def test_weights_that_change_during_the_run_are_noticed(tmp_path: Path) -> None:
     assert weights_of("some/hub-id") == ()
 
 
-def test_ctrl_c_while_the_report_is_drawn_leaves_the_whole_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_the_report_is_drawn_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(run: Path) -> Path:
         signal.raise_signal(signal.SIGINT)
         (run / "report.html").write_text("drawn")

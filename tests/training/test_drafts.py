@@ -360,7 +360,7 @@ def test_requests_about_installed_packages_are_the_same_for_a_seed(tmp_path: Pat
 def test_no_more_packages_are_read_than_asked_for_and_each_file_is_told(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"package{number}").mkdir()
-        (tmp_path / f"package{number}" / "part.py").write_text(f'"""Words of package {number}. {"More words. " * 20}"""')
+        (tmp_path / f"package{number}" / "part.py").write_text(f'"""Words of part {number}. {"More words. " * 20}"""')
     told = []
     reading = read_packages(3, tmp_path, progress=lambda done, total: told.append((done, total)))
     assert len(reading.prose) == 3 and told == [(1, 3), (2, 3), (3, 3)]
