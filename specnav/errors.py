@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from specnav.results.errors import one_line
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 FULL = os.strerror(errno.ENOSPC)
 """Libraries have their own errors for a full disk, with these words."""
 _OF_THE_DISK = (
@@ -70,7 +72,7 @@ def user_errors() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except Exception as error:
         said = getattr(error, "format_message", None)  # the parser's errors have no common public type
         if said is not None:

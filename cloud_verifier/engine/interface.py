@@ -208,6 +208,8 @@ class SessionEngine(ABC, Generic[Session]):
             self._take_arrivals(first)
             self._advance()
         except Exception as error:  # not one session's fault: nobody can tell which answers are sound
+            if self._stopping:  # what a session would need is closed, and the server has told every client so
+                return
             if self._is_lost():
                 self._stopping = True
                 return

@@ -172,7 +172,7 @@ class Authenticator:
             name = "" if owner is None else owner.name
             self._log.warning("key_refused", client=name, address=address)
             answer = [_ZAP_VERSION, request, b"400", b"not authorised", b"", b""]
-        elif not self._connections.may_come(client.name, address):
+        elif not self._connections.may_come(client.name):
             answer = [_ZAP_VERSION, request, b"300", b"later", b"", b""]  # closed silently: the client tries again
         else:
             self._log.info(

@@ -105,12 +105,12 @@ class _Connection:
 
 @dataclass
 class _Admitted:
-    """Connections of one key. since: time and address of each admitted connection that has sent nothing yet."""
+    """Connections of one key. since: when each admitted connection that has sent nothing yet was admitted."""
 
     bucket: TokenBucket
     suspended_until_s: float = float("-inf")
     breaches: int = 0
-    since: deque[tuple[float, str]] = field(default_factory=deque)
+    since: deque[float] = field(default_factory=deque)
 
 
 
@@ -143,6 +143,7 @@ class Connections:
         self._router = router
         self._open: dict[int, _Connection] = {}
         self._heard: deque[tuple[int, str, bytes]] = deque()
+        self._speakers: dict[int, bytes] = {}
         self._accepted = 0
         self._over = False
         self._too_many_frames: deque[tuple[int, int]] = deque()
@@ -196,22 +197,26 @@ class Connections:
     def heard(self, identity: bytes, frame: zmq.Frame, key: str) -> None:
         """Record a message by its first frame. key: the name of its client's key, "" without one."""
         descriptor = _descriptor_of(frame)
-        if descriptor >= 0:
-            self._heard.append((descriptor, key, identity))
+        if descriptor < 0:
+            return
+        if self._speakers.get(descriptor) != identity:  # its first message
+            self._speakers[descriptor] = identity
+            if key and (since := self._admissions_of(key).since):
+                since.popleft()
+        self._heard.append((descriptor, key, identity))
 
-    def may_come(self, key: str, address: str = "") -> bool:
+    def may_come(self, key: str) -> bool:
         """Whether a key may make another connection now; if so, the connection is counted."""
         now = self._clock()
         about = self._admissions_of(key)
-        while about.since and now - about.since[0][0] > GREET_S:
-            with suppress(IndexError):
-                about.since.popleft()
+        while about.since and now - about.since[0] > GREET_S:
+            about.since.popleft()
         many = now < about.suspended_until_s or len(about.since) >= MOST_UNGREETED
         if many or not about.bucket.take():
             self.cut["too many at once"] += 1
             self._log.warning("connection_put_off", client=key, waiting=len(about.since))
             return False
-        about.since.append((now, address))
+        about.since.append(now)
         return True
 
     def _admissions_of(self, key: str) -> _Admitted:
@@ -317,10 +322,6 @@ class Connections:
             return
         if not key:
             return
-        about = self._admitted.get(key)
-        if about is not None:
-            with suppress(IndexError):
-                about.since.popleft()
         mine = [(there, other) for there, other in self._open.items() if other.key == key]
         most = self._bounds.of_key(key)
         for there, _ in sorted(mine, key=lambda each: each[1].heard_s)[: max(0, len(mine) - most)]:
@@ -363,11 +364,6 @@ class Connections:
             return False
         return (int.from_bytes(identity[1:], "big") - self._first) % 2**32 > self._accepted
 
-    def _whose(self, address: str) -> str:
-        """The key of a connection that has sent nothing yet, by its address; "" if it may belong to several keys."""
-        keys = [key for key, about in list(self._admitted.items()) if any(at == address for _, at in list(about.since))]
-        return keys[0] if len(keys) == 1 else ""
-
     def _unfinished(self, some: Iterable[_Connection]) -> int:
         return sum(one.unfinished for one in some)
 
@@ -380,8 +376,8 @@ class Connections:
         if why == "unfinished":
             self._trim_s = self._clock() + TRIM_S
         self._log.warning("connection_cut", client=one.key, address=one.address, reason=reason)
-        if why in ("unfinished", "claimed", "too many frames") and (key := one.key or self._whose(one.address)):
-            about = self._admissions_of(key)
+        if one.key and why in ("unfinished", "claimed", "too many frames"):  # others may share the address alone
+            about = self._admissions_of(one.key)
             about.suspended_until_s = self._clock() + min(SUSPENDED_S * 2**about.breaches, MOST_SUSPENDED_S)
             about.breaches = min(about.breaches + 1, 16)
         with suppress(OSError):

@@ -56,6 +56,10 @@ class Family:
         weight: Tensor = module.weight
         return weight + self.norm_offset if self.norm_offset else weight
 
+    def ropes_of(self, config: Any) -> tuple[str, ...]:
+        """Those of `ropes` that a model has layers of: the library makes tables for no others."""
+        return tuple(kind for kind in self.ropes if kind in config.layer_types)
+
     def read_layer(self, layer: Any, config: Any, index: int) -> Layer:
         """Layer `index` from the library's (or our own) modules. Fused products share the modules' memory."""
         attention, mlp = layer.self_attn, layer.mlp
@@ -71,7 +75,7 @@ class Family:
             after_mlp=self._norm_named(layer, self.after_mlp),
             activation=F.silu if type(mlp.act_fn).__name__ in _SILU else mlp.act_fn,
             window=self.window(config, index),
-            rope=self.ropes.index(config.layer_types[index]) if self.ropes else 0,
+            rope=self.ropes_of(config).index(config.layer_types[index]) if self.ropes else 0,
         )
 
     def _norm_named(self, layer: Any, name: str) -> Tensor | None:

@@ -121,7 +121,7 @@ def load_model(
                     lambda takes: pictures_of(name, config, tokenizer, takes, pixels)
                 )
             lacks = f"pictures ({why_not}), exits and splits" if why_not else "exits and splits"
-        how = "" if loaded.runner.keeps_cache else " with no cache to roll back, so each pass recomputes the sequence,"
+        how = "" if loaded.runner.keeps_cache else " with no cache to roll back, so each pass recomputes the sequence"
         _LOG.warning(
             "%s runs on transformers' own forward pass%s (%s): exact, but slower, one sequence at a time, without %s",
             name, how, reason, lacks,

@@ -101,7 +101,7 @@ class DecoderRunner:
         self._embedding: Tensor = text_model.embed_tokens.weight
         self._final_norm: Tensor = family.norm(text_model.norm)
         self._rotary = text_model.rotary_emb
-        self.ropes = family.ropes
+        self.ropes = family.ropes_of(config)
         layers = text_model.layers[: self.layer_count]
         self.layers: list[Layer] = [family.read_layer(layer, config, i) for i, layer in enumerate(layers)]
         if how.deterministic:

@@ -29,7 +29,7 @@ from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
 from specnav.cli.streams import steady_streams
 from specnav.cli.train import train_app
-from specnav.errors import UsageError, user_errors
+from specnav.errors import INTERRUPTED, UsageError, user_errors
 from specnav.signals import ends_on_signals
 
 NOT_OF_DEMO = (
@@ -152,8 +152,10 @@ def main() -> None:
             # standalone_mode would print the parser's errors as a box of several lines.
             with only_commands_among(sys.argv[1:]):
                 code = app(standalone_mode=False)
-        except typer.Abort:
+        except typer.Abort:  # Ctrl-C, of older releases of typer
             raise KeyboardInterrupt from None
+        if code == INTERRUPTED:  # of newer ones, or of a command that kept what it had
+            raise KeyboardInterrupt
         sys.exit(code)
 
 

@@ -33,7 +33,7 @@ from specnav.results.identity import compare_with_target
 from specnav.results.standing import LATE_MS
 from specnav.run_folder import new_run_folder
 from specnav.settings import make_settings, read_settings
-from specnav.signals import ends_on_signals
+from specnav.signals import ends_on_signals, signals_wait
 from specnav.terminal import say
 
 if TYPE_CHECKING:
@@ -143,14 +143,10 @@ def run_demo(config: DemoConfig) -> int:
     view = PlainView(console) if config.headless else LiveView(console)
     with ends_on_signals():
         code = perform(config, server, journal, view)
-        try:
-            path = journal.report()
-        except KeyboardInterrupt:
-            print("specnav: interrupted while drawing the report", file=sys.stderr)
-            return 130
-    show_summary(console, journal, path)
-    if journal.error:
-        print(f"specnav: error: {journal.error}", file=sys.stderr)
+        with signals_wait():
+            show_summary(console, journal, journal.report())
+            if journal.error:
+                print(f"specnav: error: {journal.error}", file=sys.stderr)
     return code
 
 

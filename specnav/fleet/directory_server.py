@@ -22,6 +22,7 @@ from cloud_verifier.security.authenticator import Authenticator
 from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.keyring import Keyring
 from specdec.errors import ProtocolError
+from specdec.link.binding import is_ipv6
 from specdec.link.directory_wire import (
     DIRECTORY_VERSION,
     MOST_BYTES,
@@ -78,6 +79,7 @@ class DirectoryServer:
             guards = (lambda identity, why: None, self._refuse)
             self._door = Authenticator(self._context, self._router, self.connections, keyring, log, *guards)
         try:
+            self._router.setsockopt(zmq.IPV6, is_ipv6(bind) or "//*:" in bind)
             self._router.bind(bind)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)

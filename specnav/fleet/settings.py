@@ -188,8 +188,10 @@ class FleetSettings(Struct, frozen=True):
     home: str = ""
 
     def host(self, node: str) -> str:
-        """The host on which a node's processes listen."""
-        return "127.0.0.1" if node == self.home else node
+        """The host on which a node's processes listen; an IPv6 address in brackets, as in addresses with a port."""
+        if node == self.home:
+            return "127.0.0.1"
+        return f"[{node}]" if ":" in node else node
 
     def config(self, host: str) -> ServerConfig:
         """The settings of a replica on a host. Raises VerifierError, also for a host that is open without keys."""
@@ -219,5 +221,5 @@ def check_fleet(settings: FleetSettings, host: str) -> None:
 
 
 def directory_bind(host: str, port: int) -> str:
-    """Where a directory listens: on loopback, or on all addresses of a machine that others reach."""
-    return f"tcp://{host if is_loopback(f'tcp://{host}:0') else '0.0.0.0'}:{port}"
+    """Where a directory listens: on loopback, or on all addresses, IPv4 and IPv6, of a machine that others reach."""
+    return f"tcp://{host if is_loopback(f'tcp://{host}:0') else '*'}:{port}"

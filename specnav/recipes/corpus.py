@@ -9,6 +9,7 @@ never parts of them.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import random
 import re
@@ -104,6 +105,12 @@ def library_files(root: Path) -> list[str]:
 def is_held_back(path: str) -> bool:
     """Whether a file is for validation; depends only on its name, so that the split is stable across versions."""
     return hashlib.sha256(path.encode()).digest()[0] % VALIDATION_ONE_IN == 0
+
+
+@functools.cache
+def library() -> Corpus:
+    """The corpus of this interpreter's library, read once: it takes seconds. Raises TrainingError."""
+    return read_corpus(library_folder())
 
 
 def read_corpus(root: Path) -> Corpus:

@@ -30,9 +30,9 @@ def questions_about_python(
     model: LoadedModel, count: int, held_back: int, seed: int
 ) -> tuple[list[ExitSample], list[ExitSample]]:
     """(training prompts, prompts about held-back files), from this interpreter's own library."""
-    from specnav.recipes.corpus import invent_questions, library_folder, read_corpus
+    from specnav.recipes.corpus import invent_questions, library
 
-    corpus = read_corpus(library_folder())
+    corpus = library()
     halves: list[list[ExitSample]] = []
     for name, part, wanted in (("train", corpus.train, count), ("validation", corpus.validation, held_back)):
         questions = invent_questions(part, wanted, random.Random(f"exits/{seed}/{name}"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from safetensors.torch import load_file, save_file
 
 from specdec.edge.decoder import connect
 from specdec.errors import OptionsError
 from specdec.link.shaping import LinkProfile
 from specdec.methods import METHODS
+from specdec.models import load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.row_ms import RowMs
@@ -16,6 +20,7 @@ from specnav.bench.data.questions import Question
 from specnav.bench.runner.edge import EdgeContestant
 from specnav.bench.runner.loop import prompt_of, run_questions, split_by_length
 from specnav.results.errors import EvaluationError
+from tests.helpers.tiny_models import PADDING, build_llama
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
@@ -39,6 +44,22 @@ def test_the_librarys_forwards_are_paced_by_their_rows(text_pair):
     paced = library_contestant("hf-generate", text_pair.target, None, 3, by_rows)
     answer = paced.answer(prompt_of(text_pair.target.tokenizer, QUESTIONS[0], []), OPTIONS)
     assert answer.ttft_ms >= 60 and answer.wall_ms < 60 * len(answer.ids)
+
+
+@pytest.mark.parametrize("assisted", [False, True])
+def test_the_library_decodes_without_the_checkpoints_own_settings_and_padding(tmp_path, assisted):
+    """Settings that published checkpoints have, and rows of the embedding that no token belongs to."""
+    folder = build_llama(tmp_path / "target")
+    settings = {"suppress_tokens": list(range(60, 120)), "min_new_tokens": 9, "repetition_penalty": 1.2}
+    told = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(told | settings))
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"][-PADDING:] *= 4  # the likeliest of all
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    target = load_model(folder)
+    library = library_contestant("hf", target, target if assisted else None, 3)
+    prompt = prompt_of(target.tokenizer, QUESTIONS[0], [])
+    assert library.answer(prompt, OPTIONS).ids == generate_local(target, prompt, OPTIONS)
 
 
 class MemoryJournal:

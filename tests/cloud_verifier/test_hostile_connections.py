@@ -280,26 +280,52 @@ def test_a_key_that_floods_is_put_off_and_another_is_not(guarded: Watched) -> No
     assert guarded.connections.may_come("robot")
 
 
+@pytest.mark.slow
+def test_connections_that_come_and_go_quickly_are_not_counted_as_silent(guarded: Watched) -> None:
+    for _ in range(2 * watched.MOST_UNGREETED):
+        assert guarded.connections.may_come("robot")
+        edge = guarded.edge()
+        edge.send(b"hello")
+        guarded.until(lambda: guarded.read("robot") == [b"hello"])
+        edge.close(linger=0)  # mostly before the watching thread has looked: the next one gets its descriptor
+
+
 def test_a_key_that_was_cut_off_is_put_off_for_twice_as_long_each_time() -> None:
     now = 0.0
 
-    def cut(times: int) -> bool:
+    def ticked(so: bool) -> bool:
         nonlocal now
         now += watched.TICK_S
-        return guarded.connections.cut["unfinished"] == times
+        return so
 
     guarded = Watched(encrypted=True, clock=lambda: now)
     try:
         for turn, wait_s in enumerate((5, 10, 20)):
-            assert guarded.connections.may_come("greedy", "127.0.0.1")
-            endless = shaken_hands(guarded.address)  # not heard yet: only who was admitted from there tells whose it is
+            assert guarded.connections.may_come("greedy")
+            endless = shaken_hands(guarded.address)
+            endless.sendall(b"\0\x05hello")
+            guarded.until(lambda: guarded.read("greedy") == [b"hello"])
+            guarded.until(lambda: ticked(all(one.greeted for one in guarded.connections._open.values())))
             with suppress(OSError):
                 endless.sendall(part(60_000) * 40)
-            guarded.until(lambda turn=turn: cut(turn + 1))
-            assert guarded.connections.may_come("robot", "10.0.0.9")
+            guarded.until(lambda turn=turn: ticked(guarded.connections.cut["unfinished"] == turn + 1))
+            assert guarded.connections.may_come("robot")
             now += wait_s - 2
-            assert not guarded.connections.may_come("greedy", "127.0.0.1")
+            assert not guarded.connections.may_come("greedy")
             now += 3 + watched.GREET_S
+    finally:
+        guarded.close()
+
+
+def test_what_a_stranger_sends_puts_no_key_off_that_was_admitted_from_its_address() -> None:
+    guarded = Watched(encrypted=True)
+    try:
+        assert guarded.connections.may_come("robot")
+        endless = shaken_hands(guarded.address)  # not heard yet: it may be anyone's
+        with suppress(OSError):
+            endless.sendall(part(60_000) * 40)
+        guarded.until(lambda: guarded.connections.cut["unfinished"])
+        assert guarded.connections.may_come("robot")
     finally:
         guarded.close()
 

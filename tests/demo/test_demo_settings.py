@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import subprocess
 import sys
 from datetime import datetime
@@ -17,7 +18,7 @@ from specnav.demo.decider import vlm_spec
 from specnav.demo.errors import DemoError
 from specnav.demo.journal import settings_of
 from specnav.demo.live import LiveView
-from specnav.demo.run import check_inputs, server_settings, weights_of
+from specnav.demo.run import check_inputs, run_demo, server_settings, weights_of
 from specnav.demo.views import DemoScene, PlainView
 from specnav.errors import UsageError
 from specnav.paths import DEFAULT_TEXT_TARGET
@@ -202,3 +203,16 @@ def test_weights_that_change_during_the_run_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"another")
     assert weights_of(str(tmp_path)) != before
     assert weights_of("some/hub-id") == ()
+
+
+def test_ctrl_c_while_the_report_is_drawn_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(run: Path) -> Path:
+        signal.raise_signal(signal.SIGINT)
+        (run / "report.html").write_text("drawn")
+        return run / "report.html"
+
+    monkeypatch.setattr("specnav.demo.run.perform", lambda *_: 0)
+    monkeypatch.setattr("specnav.demo.journal.write_report", draw)
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(DemoConfig(out=tmp_path / "run", headless=True))
+    assert (tmp_path / "run" / "report.html").read_text() == "drawn"

@@ -15,7 +15,7 @@ from cloud_verifier.net.server import Server
 from cloud_verifier.observing.metrics import COUNTERS, GAUGES
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import OptionsError
-from specdec.link.wire import Tokens
+from specdec.link.wire import ErrorDown, Tokens
 from specdec.models import LoadedModel, Prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
@@ -151,6 +151,19 @@ def test_it_works_in_a_thread_of_its_own_until_it_is_stopped(client: Client, tar
     client.engine.stop()
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_what_comes_once_it_has_been_stopped_is_no_failure(
+    make_for: Callable[[LoadedModel], MakeEngine], seeing_target: LoadedModel
+) -> None:
+    client = Client(make_for(seeing_target))
+    client.open(1, prompt_of(1))
+    client.work()
+    client.engine.stop()
+    said = len(client.said)
+    client.open(2, prompt_of(2, 1, seeing_target))  # its pictures would be prepared by a pool that is closed
+    client.engine.work_off()
+    assert not [one for one in client.said[said:] if isinstance(one[1], ErrorDown)]
 
 
 def test_it_tells_what_it_does_and_holds(client: Client, target: LoadedModel) -> None:

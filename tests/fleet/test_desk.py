@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from specdec.link import directory as edge_side
 from specdec.link.directory import FleetRoute, marks_of
 from specdec.link.directory_wire import MOST_BYTES, Ask, Nobody, Rest, Take, decode_told, encode
 from specnav.fleet.directory_server import DirectoryServer
+from specnav.fleet.settings import FleetSettings, ReplicaBounds, directory_bind
 from specnav.keys import Exported, NewClient, OneClient, export_client, new_client, revoke_client
 from tests.helpers.waiting import until
 
@@ -67,6 +69,27 @@ def test_an_edge_is_told_and_tells_what_failed_it(directory: Directory):
     assert directory.asked[-1].avoid == ["tcp://127.0.0.1:1"] and directory.asked[-1].at == ""
     assert route.failed(directory.says) and not route.failed(directory.says)
     route.close()
+
+
+@pytest.mark.parametrize(
+    ("node", "hosts"), [("192.0.2.7", ("127.0.0.1", "[::1]")), ("::1", ("[::1]",)), ("fd00::2", ("127.0.0.1", "[::1]"))]
+)
+def test_a_directory_that_others_reach_listens_on_ipv4_and_ipv6(node: str, hosts: tuple[str, ...]) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    settings = FleetSettings({"model": "x", "insecure": True}, ReplicaBounds(1, 1))
+    host = settings.host(node)
+    assert settings.config(host).bind == f"tcp://{host}:0"  # which a verifier takes
+    made = Directory(bind=directory_bind(host, 0))
+    try:
+        for one in hosts:
+            route = FleetRoute(f"fleet://{one}:{made.desk.port}")
+            assert asked(route) == made.says
+            route.close()
+    finally:
+        made.desk.close()
 
 
 def test_an_edge_moves_between_two_answers_and_waits_for_nobody(directory: Directory):

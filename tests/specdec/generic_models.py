@@ -43,12 +43,13 @@ def _mixtral(common: dict[str, Any]) -> Any:
 
 
 def _phi3(common: dict[str, Any]) -> Any:
-    """Ropes that change with the length."""
+    """Ropes that change with the length: in the middle of the answers to the longer prompt."""
     from transformers import Phi3Config, Phi3ForCausalLM
 
     factors = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
-    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 256, **factors}
-    return Phi3ForCausalLM(Phi3Config(**GROUPS, **common, rope_parameters=rope))
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, **factors}
+    changes_at = {"original_max_position_embeddings": 90, "rope_parameters": rope}
+    return Phi3ForCausalLM(Phi3Config(**GROUPS, **common, **changes_at))
 
 
 def _mamba(common: dict[str, Any]) -> Any:

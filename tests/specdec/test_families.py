@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -162,6 +163,16 @@ def test_methods_answer_like_the_target_alone(
                 continue  # one layer in front, and pictures go into two
             answer = [token for chunk in decoder.generate(prompt, options) for token in chunk]
             assert answer == generate_local(model, prompt, options)
+
+
+@pytest.mark.parametrize("kind", ["sliding_attention", "full_attention"])
+def test_a_gemma_with_layers_of_one_kind_answers_like_the_librarys(tmp_path: Path, kind: str) -> None:
+    """As a draft of a target's first layers has them."""
+    folder = shrunken.build("gemma3_text", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["layer_types"] = [kind] * len(config["layer_types"])
+    (folder / "config.json").write_text(json.dumps(config))
+    test_greedy_ids_equal_the_librarys(load_model(folder))
 
 
 def test_a_split_within_the_layers_that_pictures_go_into_is_refused(tmp_path: Path) -> None:

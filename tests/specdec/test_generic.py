@@ -29,6 +29,7 @@ METHODS = [
     ("gpt2", method) for method in ("ar", "sd", "fsd", "cloud-sd", "dsd", "specedge", "sd+tree:8x3", "auto")
 ]
 METHODS += [("gemma2", "sd+tree:8x3"), ("mixtral", "fsd"), ("phi3", "sd+tree:8x3"), ("mamba", "sd")]
+METHODS += [("phi3", "sd")]
 
 
 @pytest.fixture(scope="module", params=tuple(BUILDERS))

@@ -186,6 +186,17 @@ def test_a_command_that_awaits_no_signal_ends_by_each_as_by_ctrl_c(monkeypatch, 
     assert end.value.code == 130 and capsys.readouterr().err == "\ninterrupted\n"
 
 
+def test_ctrl_c_within_a_command_is_told_whatever_typer_makes_of_it(monkeypatch, capsys):
+    def interrupted(config):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specnav.generate.run_generate", interrupted)
+    monkeypatch.setattr("sys.argv", ["specnav", "generate", "hello"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130 and capsys.readouterr().err == "\ninterrupted\n"
+
+
 @pytest.mark.slow
 def test_shipped_models_are_found_by_the_names_of_the_documentation_from_any_directory(
     monkeypatch, capsys, tmp_path

@@ -346,15 +346,24 @@ def test_requests_about_installed_packages_are_the_same_for_a_seed(tmp_path: Pat
         (tmp_path / package / "part.py").write_bytes(code.read_bytes())
         (tmp_path / package / "tests" / "test_part.py").write_text('"""Not a word of this is to be read by anyone."""')
     (tmp_path / "one" / "broken.py").write_bytes(b"\xff\xfe")
-    reading = read_packages(tmp_path)
+    reading = read_packages(9, tmp_path)
     assert len(reading.talks) > 10 and any("standard library" in text for text in reading.prose)
     assert len(set(reading.prose)) == len(reading.prose) and not any("Not a word" in text for text in reading.prose)
     made = [request(reading, random.Random(seed)) for seed in range(60)]
-    again = read_packages(tmp_path)
+    again = read_packages(9, tmp_path)
     assert made == [request(again, random.Random(seed)) for seed in range(60)]
     assert len(set(made)) > 30 and any("def " in text for text in made) and any("Summarise" in text for text in made)
-    nothing = read_packages(tmp_path / "one" / "tests")
+    nothing = read_packages(9, tmp_path / "one" / "tests")
     assert not nothing.prose and not nothing.talks
+
+
+def test_no_more_packages_are_read_than_asked_for_and_each_file_is_told(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"package{number}").mkdir()
+        (tmp_path / f"package{number}" / "part.py").write_text(f'"""Words of part {number}. {"More words. " * 20}"""')
+    told = []
+    reading = read_packages(3, tmp_path, progress=lambda done, total: told.append((done, total)))
+    assert len(reading.prose) == 3 and told == [(1, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.parametrize(

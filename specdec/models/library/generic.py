@@ -104,6 +104,10 @@ class GenericRunner(WholeRunner):
         self.head_dim: int = getattr(text, "head_dim", None) or max(1, self.hidden_size // heads)
         self.kv_itemsize = self.dtype.itemsize
         self._has_deltas = hasattr(getattr(hf_model, "model", None), "rope_deltas")
+        rope = getattr(text, "rope_parameters", None) or {}
+        self._longest_with_short_rope = 0
+        if rope.get("rope_type") == "longrope":
+            self._longest_with_short_rope = rope["original_max_position_embeddings"]
         self.keeps_cache = self._cache_can_be_cut(text)
 
     def new_cache(self, whole: int = 0, extras: Mapping[str, Tensor] | None = None) -> LibraryCache | None:
@@ -124,6 +128,10 @@ class GenericRunner(WholeRunner):
         Zeros for a prompt with pictures that is not complete yet: nothing reads them.
         """
         if cache is None:
+            short = self._longest_with_short_rope - (len(sequence) - wanted)
+            if 0 < short < wanted:  # one token at a time, their sequences would have had the other rope
+                before = self._rows(None, sequence[: self._longest_with_short_rope], short)
+                return torch.cat([before, self._rows(None, sequence, wanted - short)])
             return self._rows(None, sequence, wanted)
         if len(sequence) < cache.whole:
             return torch.zeros(wanted, self.vocab_size, device=self.device)

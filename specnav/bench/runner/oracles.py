@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from transformers import GenerationConfig
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging as hf_logging
 
@@ -87,6 +88,16 @@ def _quiet_library() -> Iterator[None]:
         hf_logging.set_verbosity(before)
 
 
+@contextmanager
+def _without_own_settings(model: Any) -> Iterator[None]:
+    """Leave out a checkpoint's generation settings, which may forbid or punish tokens: a run has its own."""
+    before, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = before
+
+
 class OracleContestant:
     """transformers' own generate, with or without an assistant model."""
 
@@ -119,6 +130,7 @@ class OracleContestant:
         started = time.perf_counter()
         try:
             with torch.inference_mode(), _quiet_library(), ExitStack() as hooks:
+                hooks.enter_context(_without_own_settings(target.hf_model))
                 hooks.enter_context(self._verify.watching(target.hf_model))
                 if self._draft is not None:
                     hooks.enter_context(self._drafting.watching(self._draft.hf_model))
@@ -149,8 +161,9 @@ class OracleContestant:
         )
 
     def _settings(self, options: GenerationOptions) -> dict[str, Any]:
-        """Arguments of `generate`: the run's sampling, overriding the checkpoint's generation settings."""
+        """Arguments of `generate`: the run's sampling."""
         target = self._target
+        padding = range(target.vocab_size, target.hf_model.get_input_embeddings().weight.shape[0])
         settings: dict[str, Any] = {
             "max_new_tokens": options.max_new_tokens,
             "do_sample": options.temperature > 0,
@@ -161,6 +174,7 @@ class OracleContestant:
             "top_k": options.top_k if options.temperature else None,
             "top_p": options.top_p if options.temperature else None,
             "min_p": options.min_p or None if options.temperature else None,
+            "suppress_tokens": list(padding) or None,
         }
         if self._draft is not None:
             assistant = self._draft.hf_model

@@ -20,7 +20,7 @@ from specdec.models import Prompt
 from specdec.models.drafts import load_draft
 from specdec.options import GenerationOptions
 from specnav.errors import user_errors
-from specnav.recipes.corpus import library_folder, read_corpus
+from specnav.recipes.corpus import library
 from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, draft_figures, tokens_a_round
 from specnav.recipes.drafts.network import DraftNetwork
@@ -104,7 +104,7 @@ def _answers(asked: argparse.Namespace, name: str) -> list[ExitSample]:
 def _questions(name: str) -> list[str]:
     if name != HELD_BACK:
         return read_questions(Path(name))
-    talks = read_corpus(library_folder()).validation.talks
+    talks = library().validation.talks
     every = max(len(talks) // HELD_BACK_QUESTIONS, 1)
     return [talk.question for talk in talks[::every]][:HELD_BACK_QUESTIONS]
 

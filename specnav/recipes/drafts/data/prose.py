@@ -21,6 +21,7 @@ from specnav.recipes.corpus import (
     source_prose,
     source_talks,
 )
+from specnav.recipes.drafts.network import Progress
 
 FILES_A_PACKAGE = 250
 """Most files used of one package; a few packages have most of the files, and more would only repeat their style."""
@@ -42,16 +43,21 @@ class DocumentationText:
     talks: tuple[Talk, ...]
 
 
-def read_packages(*roots: Path) -> DocumentationText:
+def read_packages(
+    most: int, *roots: Path, progress: Progress = lambda done, total: None
+) -> DocumentationText:
     """Docstrings, descriptions and functions of the packages below `roots`; may be empty.
 
-    The default is the interpreter's package folders. Files are chosen only by their names.
+    The default is the interpreter's package folders. Of each root at most `most` files are read, chosen only by their
+    names: all files of many packages take minutes.
     """
     roots = roots or tuple({Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")})
     prose: dict[str, None] = {}
     talks: list[Talk] = []
     for root in sorted(roots):
-        for file in _sources(root):
+        files = sorted(_sources(root), key=_lot)[:most]
+        for number, file in enumerate(files, 1):
+            progress(number, len(files))
             source = read_source(root / file)
             if source is not None and len(source) <= LONGEST_FILE:
                 prose.update(dict.fromkeys(source_prose(source)))

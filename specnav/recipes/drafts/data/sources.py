@@ -168,8 +168,9 @@ def default_prompts(
     if model.is_multimodal:
         asked = questions_about_rooms(model, count + held_out, folder / "frames", seed, progress)
         return asked[held_out:], asked[:held_out]
-    reading = read_packages()
-    prose = round(count * PROSE_SHARE) if reading.prose or reading.talks else 0
+    prose = round(count * PROSE_SHARE)
+    reading = read_packages(prose, progress=progress)  # about as many files as requests are made of them
+    prose = prose if reading.prose or reading.talks else 0
     ordinary, openings = round(count * ORDINARY_SHARE), round(count * OPENING_SHARE)
     learnt, kept = questions_about_python(model, count - ordinary - openings - prose, held_out, seed)
     rng = random.Random(f"drafts/{seed}/ordinary")
@@ -180,18 +181,18 @@ def default_prompts(
 
 def code_openings(count: int, rng: random.Random) -> list[str]:
     """First lines of functions in the library's training files."""
-    from specnav.recipes.corpus import library_folder, read_corpus
+    from specnav.recipes.corpus import library
 
-    talks = [talk for talk in read_corpus(library_folder()).train.talks if talk.answer.count("\n") > 1]
+    talks = [talk for talk in library().train.talks if talk.answer.count("\n") > 1]
     return [opening(rng.choice(talks), rng) for _ in range(count)]
 
 
 def library_texts(model: LoadedModel, length: int) -> list[ExitSample]:
     """Questions and answers about functions in the library's training files."""
-    from specnav.recipes.corpus import library_folder, read_corpus
+    from specnav.recipes.corpus import library
 
     texts, end = [], min(model.eos_token_ids, default=None)
-    for talk in read_corpus(library_folder()).train.talks:
+    for talk in library().train.talks:
         asked = chat_prompt(model, talk.question).ids
         said = model.tokenizer(talk.answer, add_special_tokens=False)["input_ids"]
         ids = (*asked, *said) if end is None else (*asked, *said, end)
