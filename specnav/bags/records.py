@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from specnav.results.demo import RESULTS_FILE, Setting, Versioned
-from specnav.results.files import read_json, read_lines, write_json
+from specnav.results.demo import Setting, Versioned
+from specnav.results.files import read_lines
 
 DECISIONS_FILE = "decisions.jsonl"
 FRAMES = "frames"
@@ -185,17 +185,6 @@ class ReplayResults(Versioned, frozen=True, kw_only=True):
     error: str = ""
     started_at: str = ""
     wall_s: float = 0.0
-
-
-def save_replay(run: Path, results: ReplayResults) -> Path:
-    """Write results.json atomically."""
-    write_json(run / RESULTS_FILE, results)
-    return run / RESULTS_FILE
-
-
-def load_replay(run: Path) -> ReplayResults:
-    """Read results.json of a replay. Raises EvaluationError."""
-    return read_json(run / RESULTS_FILE, ReplayResults)
 
 
 def append_decisions(run: Path, records: Iterable[DecisionRecord]) -> None:

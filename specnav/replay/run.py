@@ -28,8 +28,6 @@ from specnav.bags.records import (
     TopicRecord,
     append_decisions,
     load_decisions,
-    load_replay,
-    save_replay,
 )
 from specnav.bags.scoring import all_identical, compare_runs, make_rows
 from specnav.bags.source import Bag, open_bag
@@ -166,7 +164,7 @@ def load_earlier(run: Path | None) -> list[DecisionRecord]:
     """Load the decisions of the run to compare with; [] if none was named. Raises EvaluationError."""
     if run is None:
         return []
-    load_replay(run)
+    ReplayResults.load(run)
     if not (found := load_decisions(run)):
         raise EvaluationError(f"{run} contains no decisions to compare with")
     return found
@@ -207,7 +205,7 @@ def run_replay(config: ReplayConfig) -> int:
         comparison = compare_runs(run.decisions, earlier, str(config.compare))
     results = run.results(comparison)
     with signals_wait():
-        save_replay(folder, results)
+        results.save(folder)
         report = write_replay_report(folder)
     view.finished(results, report)
     if run.error:
