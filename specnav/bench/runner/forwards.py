@@ -98,12 +98,8 @@ def time_rows_of(
 ) -> list[tuple[int, float]]:
     """(rows, median milliseconds) of forwards as a drafter makes them: extend a session, then roll it back.
 
-    Args:
-        model: a draft model.
-        rows: numbers of rows to time.
-        context: tokens in the KV cache; fewer if the model's context is shorter.
-        budget_s: seconds to spend.
-        clock: None: the one that suits the model.
+    context: tokens in the KV cache; fewer if the model's context is shorter. budget_s: seconds to spend. clock: None:
+    the one that suits the model.
     """  # fmt: skip
     some = plain_ids(model)
     context = min(context, model.context_limit - max(rows) - 2)
