@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +256,7 @@ def run_plan_fleet(config: FleetConfig) -> int:
     """Simulate, print and write; returns the exit code (130 when interrupted). Raises UsageError, EvaluationError."""
     simpy_module()  # fails first if SimPy is missing
     asked, words = question_of(config)
-    folder = new_run_folder(config.out, "fleet", datetime.now())
+    folder = new_run_folder(config.out, "fleet")
     console = Console(stderr=True)
     results = _started(config, asked, words)
     began = time.monotonic()

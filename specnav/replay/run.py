@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -180,7 +179,7 @@ def run_replay(config: ReplayConfig) -> int:
     config.picture()
     earlier = load_earlier(config.compare)
     bag, types, contents, plan = read_bag(config)
-    folder = new_run_folder(config.out, "replay", datetime.now())
+    folder = new_run_folder(config.out, "replay")
     run = ReplayRun(folder, config, bag, contents, plan, describe_machine(), time.monotonic())
     view.say(bag.summary)
     for words in (*bag.warnings, *plan.notes):
