@@ -24,7 +24,7 @@ from specnav.bench.data.papers import figure
 from specnav.bench.settings import BenchConfig
 from specnav.bench.studies.figures import signed
 from specnav.errors import UsageError
-from specnav.plan.calibration import calibrated, tree_for
+from specnav.plan.calibration import calibrated
 from specnav.plan.simulated.comparison import (
     GAP_MAY,
     RATE_MAY,
@@ -33,7 +33,7 @@ from specnav.plan.simulated.comparison import (
     played_beside,
 )
 from specnav.plan.simulated.page import write_fleet
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, tree_for
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.search import PlanQuestion, Promise, answer_methods, order, sweep_links
