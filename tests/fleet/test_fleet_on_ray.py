@@ -31,6 +31,8 @@ from specdec.models import LoadedModel, Prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.fleet.cluster import (
+    DIRECTORY,
+    NAMESPACE,
     PORTS,
     TOKEN_FILE,
     LocalCluster,
@@ -42,7 +44,6 @@ from specnav.fleet.cluster import (
     stop_here,
     write_here,
 )
-from specnav.fleet.run import DIRECTORY, NAMESPACE
 from specnav.fleet.status import FleetStatus
 
 pytestmark = [
