@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from specnav.results.demo import Setting, Versioned
+from specnav.results.demo import RunResults
 from specnav.results.files import read_lines
 
 DECISIONS_FILE = "decisions.jsonl"
@@ -170,21 +170,15 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     only_there: int
 
 
-class ReplayResults(Versioned, frozen=True, kw_only=True):
+class ReplayResults(RunResults, frozen=True, kw_only=True):
     """`results.json` of a replay. frames_per_s: all decisions over the time from the first to the last."""
 
-    config: dict[str, Setting]
-    machine: dict[str, Setting]
     bag: BagRecord
     actions: list[str]
     rows: list[ReplayRow]
     identical_tokens: bool | None
     frames_per_s: float | None
     comparison: RunComparison | None = None
-    interrupted: bool = False
-    error: str = ""
-    started_at: str = ""
-    wall_s: float = 0.0
 
 
 def append_decisions(run: Path, records: Iterable[DecisionRecord]) -> None:

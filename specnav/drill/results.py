@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from specnav.results.demo import Setting, Versioned
+from specnav.results.demo import RunResults
 
 
 class DrillRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,18 +96,12 @@ class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 0.0
 
 
-class DrillResults(Versioned, frozen=True, kw_only=True):
+class DrillResults(RunResults, frozen=True, kw_only=True):
     """results.json of a drill."""
 
-    config: dict[str, Setting]
-    machine: dict[str, Setting]
     faults: list[FaultRow] = msgspec.field(default_factory=list)
     runs: list[DrillRun] = msgspec.field(default_factory=list)
     leaks: list[LeakCheck] = msgspec.field(default_factory=list)
-    interrupted: bool = False
-    error: str = ""
-    started_at: str = ""
-    wall_s: float = 0.0
 
     @property
     def passed(self) -> bool:
