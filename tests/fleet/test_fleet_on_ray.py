@@ -97,6 +97,10 @@ class Running:
 def here() -> Iterator[LocalCluster]:
     """The cluster that `fleet up` would start."""
     started = start_here(2)
+    if "ray" in sys.modules:  # imported by an earlier test, before there was a token
+        from ray._private.authentication_test_utils import reset_auth_token_state
+
+        reset_auth_token_state()
     yield started
     stop_here(started)
 
