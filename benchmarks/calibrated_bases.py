@@ -16,11 +16,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.imperfect_base import BaseTraits
-from benchmarks.simulated_base import SimulatedBase, calibrate, carry_out
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.parameters import Value
 from specnav.calibrate.core.result import calibration
+from tests.helpers.imperfect_base import BaseTraits
+from tests.helpers.simulated_base import SimulatedBase, calibrate, carry_out
 
 DELAYS_S, SCALES = (0.0, 0.15, 0.3, 0.6), (1.0, 0.85)
 TURN, FORWARD = Motion(0.0, math.radians(30)), Motion(0.25, 0.0)

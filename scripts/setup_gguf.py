@@ -36,8 +36,8 @@ NVCC = Path("/usr/local/cuda/bin/nvcc")
 """Where CUDA's compiler lies, which a Jetson does not have on its path."""
 
 
-class BuildFailed(Exception):
-    """The binding could not be built or installed; the message says why and what to do."""
+class SetUpFailed(Exception):
+    """A part of the set-up could not be built or installed; the message says why and what to do."""
 
 
 def say(text: str) -> None:
@@ -95,12 +95,12 @@ def on_gpu(environment: Mapping[str, str]) -> bool:
 
 
 def check_tools(environment: Mapping[str, str]) -> None:
-    """Raises BuildFailed where something to compile with is missing. cmake itself pip brings, where there is none."""
+    """Raises SetUpFailed where something to compile with is missing. cmake itself pip brings, where there is none."""
     compiler = environment.get("CXX", "").split()[:1] or ["g++"]
     if shutil.which(compiler[0]) is None and shutil.which("c++") is None:
-        raise BuildFailed("no C++ compiler: sudo apt-get install -y --no-install-recommends g++ cmake make")
+        raise SetUpFailed("no C++ compiler: sudo apt-get install -y --no-install-recommends g++ cmake make")
     if on_gpu(environment) and not (environment.get("CUDACXX") or shutil.which("nvcc") or NVCC.exists()):
-        raise BuildFailed("no CUDA compiler: install nvcc of your CUDA, or set CUDACXX to it")
+        raise SetUpFailed("no CUDA compiler: install nvcc of your CUDA, or set CUDACXX to it")
 
 
 def how_long(environment: Mapping[str, str]) -> str:
@@ -112,7 +112,7 @@ def how_long(environment: Mapping[str, str]) -> str:
 
 
 def build(environment: Mapping[str, str]) -> Path:
-    """Compile and keep the wheel. Raises BuildFailed."""
+    """Compile and keep the wheel. Raises SetUpFailed."""
     check_tools(environment)
     goal = cache_folder(environment)
     settings = {**environment, "CMAKE_ARGS": cmake_args(environment)}
@@ -125,38 +125,31 @@ def build(environment: Mapping[str, str]) -> Path:
         with tempfile.TemporaryDirectory(dir=goal.parent) as scratch:
             made = Path(scratch) / "wheel"
             made.mkdir()
-            _pip(
-                "wheel",
-                "--no-deps",
-                "--no-binary",
-                PACKAGE,
-                "-w",
-                str(made),
-                _requirement(),
-                settings=settings,
+            pip(
+                "wheel", "--no-deps", "--no-binary", PACKAGE, "-w", str(made), _requirement(), settings=settings
             )
             if not goal.exists():
                 os.rename(made, goal)
     except OSError as error:
         if cached_wheel(environment) is None:  # Otherwise another process was faster
-            raise BuildFailed(
+            raise SetUpFailed(
                 f"cannot write into {goal.parent} ({error.strerror}): set XDG_CACHE_HOME"
             ) from error
     wheel = cached_wheel(environment)
     if wheel is None:
-        raise BuildFailed(f"{goal} holds no wheel: remove the folder and try again")
+        raise SetUpFailed(f"{goal} holds no wheel: remove the folder and try again")
     say(f"{wheel}: {time.monotonic() - began:.0f} s")
     return wheel
 
 
 def install(wheel: Path) -> None:
-    """Into this environment, in place of any other build of the same version. Raises BuildFailed."""
-    _pip("install", "--no-deps", "--force-reinstall", str(wheel))
-    _pip("install", "-c", str(CONSTRAINTS), _requirement())  # what it needs beside it
+    """Into this environment, in place of any other build of the same version. Raises SetUpFailed."""
+    pip("install", "--no-deps", "--force-reinstall", str(wheel))
+    pip("install", "-c", str(CONSTRAINTS), _requirement())  # what it needs beside it
 
 
 def check_import() -> str:
-    """What the installed library says of itself. Raises BuildFailed where it does not load."""
+    """What the installed library says of itself. Raises SetUpFailed where it does not load."""
     code = (
         "from llama_cpp import llama_cpp as library; library.llama_backend_init();"
         "print('with a GPU' if library.llama_supports_gpu_offload() else 'without a GPU')"
@@ -164,7 +157,7 @@ def check_import() -> str:
     run = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
     if run.returncode:
         last = (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1]
-        raise BuildFailed(f"{PACKAGE} is installed and does not load: {last}")
+        raise SetUpFailed(f"{PACKAGE} is installed and does not load: {last}")
     return run.stdout.strip().splitlines()[-1]
 
 
@@ -172,14 +165,18 @@ def _requirement() -> str:
     return f"{PACKAGE}=={wanted_version()}"
 
 
-def _pip(*arguments: str, settings: Mapping[str, str] | None = None) -> None:
-    command = [sys.executable, "-m", "pip", arguments[0], "--disable-pip-version-check", "-q", *arguments[1:]]
+def pip(
+    *arguments: str, python: str | Path = sys.executable, settings: Mapping[str, str] | None = None, check: bool = True
+) -> bool:
+    """Run pip quietly; returns whether it succeeded. Raises SetUpFailed if it did not, unless `check` is False."""
+    command = [str(python), "-m", "pip", arguments[0], "--disable-pip-version-check", "-q", *arguments[1:]]
     run = subprocess.run(
         command, cwd=ROOT, env=dict(settings) if settings else None, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )  # fmt: skip
-    if run.returncode:
-        raise BuildFailed("\n".join([f"pip {arguments[0]} failed:", *telling(run.stdout)]))
+    if run.returncode and check:
+        raise SetUpFailed("\n".join([f"pip {' '.join(arguments)} failed:", *telling(run.stdout)]))
+    return run.returncode == 0
 
 
 def telling(output: str) -> list[str]:
@@ -209,7 +206,7 @@ def main() -> int:
         if not options.wheel_only:
             install(wheel)
             say(f"llama.cpp is ready, {check_import()}: --draft-model FILE.gguf, or specnav serve --engine llamacpp")
-    except BuildFailed as error:
+    except SetUpFailed as error:
         print(f"[set-up] error: {error}", file=sys.stderr)
         return 1
     return run_tests(rest) if options.test else 0

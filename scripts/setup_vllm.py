@@ -18,9 +18,9 @@ import venv
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from setup_env import TORCH_CPU_INDEX, digest, say, sees_gpu
+from setup_env import TORCH_CPU_INDEX, digest, sees_gpu
+from setup_gguf import ROOT, SetUpFailed, pip, say
 
-ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / ".venv-vllm"
 REQUIREMENTS = ROOT / "requirements" / "vllm.txt"
 FOR_CUDA_ALONE = ("torchaudio", "torchcodec")
@@ -30,10 +30,6 @@ torchvision is one of these, too, and models that see import it: see scripts/vll
 """
 DECLARES = "vllm_torchvision"
 TESTS = ("pytest", "pytest-timeout")
-
-
-class SetupFailed(Exception):
-    """vLLM could not be installed; the message says why."""
 
 
 def pins() -> dict[str, str]:
@@ -70,24 +66,23 @@ def is_complete(gpu: bool, place: Path = PLACE) -> bool:
 
 
 def install(gpu: bool, place: Path = PLACE) -> None:
-    """Make the environment. Raises SetupFailed."""
+    """Make the environment. Raises SetUpFailed."""
     say(f"{packages(gpu)[0]} into {place.name}: 3.5 GB, about four minutes where it has to be downloaded …")
     if not (place / "bin" / "python").exists():
         venv.create(place, with_pip=True, symlinks=True)
     # A wheel on this disk (pip's find-links) wins: --no-index looks nowhere else for torch itself.
-    on_disk = not gpu and _pip(
-        place, "install", "--no-index", "--no-deps", f"torch=={pins()['torch']}", check=False
-    )
-    _pip(place, "install", *pip_arguments(gpu, on_disk))
+    torch, python = f"torch=={pins()['torch']}", place / "bin" / "python"
+    on_disk = not gpu and pip("install", "--no-index", "--no-deps", torch, python=python, check=False)
+    pip("install", *pip_arguments(gpu, on_disk), python=python)
     if not gpu:
-        _pip(place, "uninstall", "-y", *FOR_CUDA_ALONE)
+        pip("uninstall", "-y", *FOR_CUDA_ALONE, python=python)
         declare_operators(place)
     check = "from cloud_verifier.engine_vllm.checks import check_version; check_version()"
     check += "" if gpu else "; import vllm"  # in an image that is being built there is no driver
     run = subprocess.run([place / "bin" / "python", "-c", check], cwd=ROOT, text=True, capture_output=True)
     if run.returncode:
         last = (run.stderr.strip().splitlines() or ["no message"])[-1]
-        raise SetupFailed(f"vLLM is installed and does not load: {last}")
+        raise SetUpFailed(f"vLLM is installed and does not load: {last}")
     (place / "set-up.json").write_text(json.dumps({"vllm": key(gpu)}))
 
 
@@ -107,16 +102,6 @@ def run_tests(arguments: list[str]) -> int:
     return subprocess.run([*command, *arguments], cwd=ROOT, env=vllm_environment(os.environ)).returncode
 
 
-def _pip(place: Path, *arguments: str, check: bool = True) -> bool:
-    command = [str(place / "bin" / "python"), "-m", "pip", arguments[0], "--disable-pip-version-check", "-q"]
-    run = subprocess.run(
-        [*command, *arguments[1:]], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    if run.returncode and check:
-        raise SetupFailed("\n".join([f"pip {arguments[0]} failed:", *run.stdout.splitlines()[-8:]]))
-    return run.returncode == 0
-
-
 def main() -> int:
     """Install where that was not done yet; exit code 1 where it fails."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -128,7 +113,7 @@ def main() -> int:
         if not is_complete(gpu):
             install(gpu)
         say("vLLM is ready: specnav serve --engine vllm")
-    except SetupFailed as error:
+    except SetUpFailed as error:
         print(f"[set-up] error: {error}", file=sys.stderr)
         return 1
     return run_tests(rest) if options.test else 0

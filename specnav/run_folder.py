@@ -34,9 +34,9 @@ def claim(folder: Path) -> None:
     _claimed[folder] = descriptor
 
 
-def new_run_folder(out: Path | None, kind: str, now: datetime) -> Path:
+def new_run_folder(out: Path | None, kind: str) -> Path:
     """`out`, or `runs/<kind>-<time>`, created if necessary. Raises UsageError if it is unusable or not empty."""
-    run = (out or RUNS / f"{kind}-{now:%Y%m%d-%H%M%S}").resolve()
+    run = (out or RUNS / f"{kind}-{datetime.now():%Y%m%d-%H%M%S}").resolve()
     try:
         run.mkdir(parents=True, exist_ok=True)
         if any(run.iterdir()):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from specnav.results.demo import RESULTS_FILE, Setting, Versioned
-from specnav.results.files import read_json, read_lines, write_json
+from specnav.results.demo import RunResults
+from specnav.results.files import read_lines
 
 DECISIONS_FILE = "decisions.jsonl"
 FRAMES = "frames"
@@ -170,32 +170,15 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     only_there: int
 
 
-class ReplayResults(Versioned, frozen=True, kw_only=True):
+class ReplayResults(RunResults, frozen=True, kw_only=True):
     """`results.json` of a replay. frames_per_s: all decisions over the time from the first to the last."""
 
-    config: dict[str, Setting]
-    machine: dict[str, Setting]
     bag: BagRecord
     actions: list[str]
     rows: list[ReplayRow]
     identical_tokens: bool | None
     frames_per_s: float | None
     comparison: RunComparison | None = None
-    interrupted: bool = False
-    error: str = ""
-    started_at: str = ""
-    wall_s: float = 0.0
-
-
-def save_replay(run: Path, results: ReplayResults) -> Path:
-    """Write results.json atomically."""
-    write_json(run / RESULTS_FILE, results)
-    return run / RESULTS_FILE
-
-
-def load_replay(run: Path) -> ReplayResults:
-    """Read results.json of a replay. Raises EvaluationError."""
-    return read_json(run / RESULTS_FILE, ReplayResults)
 
 
 def append_decisions(run: Path, records: Iterable[DecisionRecord]) -> None:

@@ -18,6 +18,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Bool, Empty, String
 
 from spec_vlm_nav.common.geometry import ZERO, Velocity
+from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.stopping import RestDetector
 from spec_vlm_nav.motion.watchdogs import OdometryReading
@@ -26,13 +27,13 @@ from spec_vlm_nav.ros.messages import reading_of
 from spec_vlm_nav.ros.subscriptions import subscribe
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import DEFAULTS
+from specnav.doctor.robot.roles import is_listener_only
 
 OURS_S = 1.0  # our own messages return within this time
 STOPS, MOST_STOPS, PAUSE_S = 5, 50, 0.02
 SPORT = "api/sport/request"
 MOVING_APIS = (1008,)  # Move, of the Go2's sport service
-EARS = ("blackbox_node", "rosbag2_recorder", "specnav_")  # these only listen
-UNDER_WAY = (1, 8)  # MOVING and SETTLING of MotionStatus
+_UNDER_WAY = tuple(state.value for state in UNDER_WAY)
 
 
 class NotingNode:
@@ -171,7 +172,7 @@ class Wire:
             return  # without the message type there is no motion_node either
 
         def look(message: Any) -> None:
-            if message.state in UNDER_WAY:
+            if message.state in _UNDER_WAY:
                 self._on_end("motion_node is moving the robot: end its instruction first")
 
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
@@ -200,7 +201,7 @@ class Wire:
             {
                 f"{info.node_namespace.rstrip('/')}/{info.node_name}"
                 for info in infos
-                if (info.node_name, info.node_namespace) != own and not info.node_name.startswith(EARS)
+                if (info.node_name, info.node_namespace) != own and not is_listener_only(info.node_name)
             }
         )
 

@@ -23,8 +23,7 @@ from specnav.cli.drill import add_drill_commands
 from specnav.cli.fleet import fleet_app
 from specnav.cli.from_settings import EDGE, PAIR, SHIPPED_TARGET, makes, only_commands_among, takes
 from specnav.cli.keys import keys_app
-from specnav.cli.models import convert_app, plan_app
-from specnav.cli.published import models_app
+from specnav.cli.models import convert_app, models_app, plan_app
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
 from specnav.cli.streams import steady_streams

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from specnav.cli.from_settings import EDGE, PAIR, makes, takes
-from specnav.errors import UsageError
+from specnav.errors import UsageError, needs_ros
 
 
 def add_bag_commands(app: typer.Typer) -> None:
@@ -61,6 +61,8 @@ def record(config: Any) -> None:
 def play(config: Any) -> None:
     """Publish a bag's messages into a running ROS graph; topics that could move a robot only if named."""
     need_rosbags()
-    from specnav.play.run import run_play
+    with needs_ros("playing a bag", "specnav replay decides a bag's frames"):
+        from specnav.play.live import play as play_live
+    from specnav.terminal import RunView
 
-    raise typer.Exit(run_play(config))
+    raise typer.Exit(play_live(config, RunView().say))

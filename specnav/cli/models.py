@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`specnav plan` and `specnav convert`: memory and fleet estimates, and model formats, before models are loaded."""
+"""`specnav plan`, `convert` and `models`: what models and fleets need, model formats, and published models."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ plan_app = typer.Typer(
     no_args_is_help=True, help="Estimate what models and fleets need, before anything is loaded."
 )
 convert_app = typer.Typer(no_args_is_help=True, help="Convert a model into another engine's format.")
+models_app = typer.Typer(no_args_is_help=True, help="Published models: list and download them.")
 
 
 @plan_app.callback()
@@ -73,3 +74,28 @@ def gguf(config: Any) -> None:
     from specnav.convert.run import run_convert
 
     raise typer.Exit(run_convert(config))
+
+
+@models_app.callback()
+def models() -> None:
+    """Published models: list and download them."""
+
+
+@models_app.command("list", epilog="Example:  specnav models list")
+def list_models() -> None:
+    """List the named models and pairs, where they come from, and which are on this machine."""
+    from specnav.published.table import shown_models
+
+    for line in shown_models():
+        typer.echo(line)
+
+
+@models_app.command(epilog="Example:  specnav models get smollm2")
+def get(name: Annotated[str, typer.Argument(help="A name that `specnav models list` shows.")]) -> None:
+    """Download a model into this user's cache, check it and convert it; prints its path.
+
+    An interrupted download leaves nothing behind. A model in the cache is not downloaded again.
+    """
+    from specnav.published.getting import get_model
+
+    typer.echo(get_model(name))

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from importlib.util import find_spec
 
 from rich.console import Console
@@ -74,7 +73,7 @@ def run_console(
     with needs_ros(NEEDS_ROS):
         from specnav.demo.stage import open_stage
 
-    run = new_run_folder(config.out, "console", datetime.now())
+    run = new_run_folder(config.out, "console")
     terminal = Console()
     server, view = server_settings(config), PlainView(terminal)
     config = replace(config, headless=True, max_decisions=max(config.max_decisions, 200))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,7 +135,7 @@ def run_demo(config: DemoConfig) -> int:
     with needs_ros(NEEDS_ROS):
         import specnav.demo.stage  # noqa: F401
     server = server_settings(config)
-    run = new_run_folder(config.out, "demo", datetime.now())
+    run = new_run_folder(config.out, "demo")
     console = Console()
     # The cloud's file may set verify_ms: the report must show the value in force.
     journal = DemoJournal(run, replace(config, verify_ms=server.verify_ms), weights_of(config.target_model))

@@ -10,7 +10,7 @@ from pathlib import Path
 from specnav.drill.definitions import Drill
 from specnav.drill.judging import row_of
 from specnav.drill.report import write_drill_report
-from specnav.drill.results import DrillResults, DrillRun, LeakCheck, save_drill
+from specnav.drill.results import DrillResults, DrillRun, LeakCheck
 from specnav.results.demo import SCHEMA, Setting, describe_machine
 from specnav.run_folder import started_at
 
@@ -55,7 +55,7 @@ class DrillJournal:
 
     def save(self) -> None:
         """Write results.json."""
-        save_drill(self.folder, self.results())
+        self.results().save(self.folder)
 
     def report(self) -> Path:
         """Write results.json and draw the report."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from specnav.drill.results import DrillResults, FaultRow, LeakCheck, load_drill
+from specnav.drill.results import DrillResults, FaultRow, LeakCheck
 from specnav.report.charts import HALF, HEX, ROW_PX, ChartLine, LineChart, line_chart, picture
 from specnav.report.page import (
     REPORT_FILE,
@@ -147,7 +147,7 @@ def leak_charts(check: LeakCheck) -> list[Chart]:
 
 def write_drill_report(run: Path) -> Path:
     """Draw `report.html` for a run's folder; returns its path. Raises EvaluationError."""
-    results = load_drill(run)
+    results = DrillResults.load(run)
     # If the robot was standing, show the time until the reason was published.
     told: dict[str, list[float]] = {}
     for one in results.runs:

@@ -6,12 +6,9 @@ Times are milliseconds unless a name says otherwise. A figure that was not measu
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
-from specnav.results.demo import RESULTS_FILE, Setting, Versioned
-from specnav.results.files import read_json, write_json
+from specnav.results.demo import RunResults
 
 
 class DrillRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,18 +96,12 @@ class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 0.0
 
 
-class DrillResults(Versioned, frozen=True, kw_only=True):
+class DrillResults(RunResults, frozen=True, kw_only=True):
     """results.json of a drill."""
 
-    config: dict[str, Setting]
-    machine: dict[str, Setting]
     faults: list[FaultRow] = msgspec.field(default_factory=list)
     runs: list[DrillRun] = msgspec.field(default_factory=list)
     leaks: list[LeakCheck] = msgspec.field(default_factory=list)
-    interrupted: bool = False
-    error: str = ""
-    started_at: str = ""
-    wall_s: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -118,13 +109,3 @@ class DrillResults(Versioned, frozen=True, kw_only=True):
         return all(run.passed for run in self.runs) and all(
             row.flat for leak in self.leaks for row in leak.rows
         )
-
-
-def save_drill(run: Path, results: DrillResults) -> None:
-    """Write results.json."""
-    write_json(run / RESULTS_FILE, results)
-
-
-def load_drill(run: Path) -> DrillResults:
-    """Read results.json. Raises EvaluationError."""
-    return read_json(run / RESULTS_FILE, DrillResults)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from specnav.drill.config import SPEEDS, DrillConfig
@@ -32,7 +31,7 @@ def run_drill(config: DrillConfig) -> int:
     checks = bool(config.cancels or config.cycles)
     # If only leak checks are requested, inject no faults.
     drills = choose(config.faults) if config.faults or not checks else []
-    folder = new_run_folder(config.out, "drill", datetime.now())
+    folder = new_run_folder(config.out, "drill")
     settings = shown_settings(config, leave_out=("out", "faults"), paths=())
     journal = DrillJournal(folder, {**settings, "faults": ", ".join(config.faults) or "all", **SPEEDS})
 

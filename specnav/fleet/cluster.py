@@ -31,11 +31,21 @@ from specnav.fleet.errors import FleetError
 from specnav.fleet.state import keep
 
 NAMESPACE = "specnav"
+DIRECTORY = "directory"
+"""Name of the directory's actor."""
 HERE_FILE, TOKEN_FILE = "cluster.json", "token"
 AUTO = "auto"
 PROBE_S, REACH_S, START_S = 3.0, 30.0, 120.0
 _STORE_BYTES = 100_000_000
 """Size of Ray's object store, which is not used; Ray requires at least 75 MB."""
+
+
+def find_actor(ray: Any, name: str, namespace: str = NAMESPACE) -> Any | None:
+    """A fleet's actor, or None. ray: the module, connected."""
+    try:
+        return ray.get_actor(name, namespace)
+    except ValueError:
+        return None
 
 
 class LocalCluster(Struct, frozen=True):

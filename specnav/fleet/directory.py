@@ -23,10 +23,11 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.http import StatusServer
 from specdec.link.directory_wire import SCHEME, Ask, Nobody, Take
+from specnav.fleet.cluster import find_actor
 from specnav.fleet.directory_server import DirectoryServer
 from specnav.fleet.errors import FleetError
 from specnav.fleet.register import Register, ReplicaReport
-from specnav.fleet.replica import find_replica, node_address, replica_name, start_replica
+from specnav.fleet.replica import node_address, replica_name, start_replica
 from specnav.fleet.scaling import Scaler, next_step
 from specnav.fleet.settings import FleetSettings, ReplicaBounds, directory_bind
 from specnav.fleet.state import FleetState, read_kept, write_kept
@@ -168,7 +169,7 @@ class Directory:
             draining = [one for one in register.reports() if one.name in register.draining or one.draining]
             unplaced = [one for one in register.reports() if not one.node]
         for report in unplaced:  # left by a directory that died before starting it, or by a lost cluster
-            if find_replica(self._namespace, report.name) is None:
+            if find_actor(ray, report.name, self._namespace) is None:
                 self._end(report.number)
         for _ in range(step.start):
             self._start()
@@ -185,7 +186,7 @@ class Directory:
         start_replica(self._namespace, number, generation, settings)
 
     def _go_on_draining(self, report: ReplicaReport) -> None:
-        actor = find_replica(self._namespace, report.name)
+        actor = find_actor(ray, report.name, self._namespace)
         if actor is None or report.ended or not report.node:
             self._end(report.number)
             self._log.info("ended", replica=report.name)
@@ -202,7 +203,7 @@ class Directory:
             self._register.forget(replica_name(number))
 
     def _kill(self, number: int) -> None:
-        actor = find_replica(self._namespace, replica_name(number))
+        actor = find_actor(ray, replica_name(number), self._namespace)
         if actor is not None:
             ray.kill(actor, no_restart=True)
 

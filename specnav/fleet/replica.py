@@ -16,12 +16,12 @@ import ray
 
 from cloud_verifier.errors import VerifierError
 from specnav.fleet.child import VerifierChild
+from specnav.fleet.cluster import DIRECTORY
 from specnav.fleet.identity import Identity, identity_of
 from specnav.fleet.register import ReplicaReport
 from specnav.fleet.settings import FleetSettings
 
 BEAT_S = 0.5
-DIRECTORY = "directory"
 
 
 class Replica:
@@ -120,12 +120,4 @@ def start_replica(namespace: str, number: int, generation: int, settings: FleetS
         resources={place.resource: 1} if place.resource else None,
         scheduling_strategy="SPREAD",
     ).remote(namespace, number, generation, settings)
-
-
-def find_replica(namespace: str, name: str) -> Any | None:
-    """The actor of a replica, or None."""
-    try:
-        return ray.get_actor(name, namespace)
-    except ValueError:
-        return None
 

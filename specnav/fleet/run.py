@@ -22,9 +22,11 @@ from specdec.row_ms import RowMs
 from specnav.errors import UsageError
 from specnav.fleet.cluster import (
     AUTO,
+    DIRECTORY,
     NAMESPACE,
     LocalCluster,
     check_ray,
+    find_actor,
     reach,
     read_here,
     running_here,
@@ -52,7 +54,6 @@ from specnav.run_folder import claim
 from specnav.serve import models_of, serve_settings
 from specnav.terminal import plain_table, say
 
-DIRECTORY = "directory"
 CALL_S = 30.0
 _LOOK_S = 0.3
 
@@ -75,7 +76,7 @@ def run_up(config: UpConfig) -> int:
         with _in_one_line(ray):
             return _up(config, bounds, server, here, ray, console)
     except BaseException:
-        if here.session and find_directory(ray) is None:
+        if here.session and find_actor(ray, DIRECTORY) is None:
             stop_here(here)
         raise
     finally:
@@ -155,7 +156,7 @@ def _up(
     ray: Any,
     console: Console,
 ) -> int:
-    if find_directory(ray) is not None:
+    if find_actor(ray, DIRECTORY) is not None:
         raise UsageError(f"a fleet runs at {here.ray} already: specnav fleet status, upgrade or down")
     from specnav.fleet.replica import node_address
 
@@ -333,14 +334,6 @@ def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: st
             time.sleep(_LOOK_S)
 
 
-def find_directory(ray: Any) -> Any | None:
-    """The directory's actor of a running fleet, or None."""
-    try:
-        return ray.get_actor(DIRECTORY, NAMESPACE)
-    except ValueError:
-        return None
-
-
 def show(status: FleetStatus) -> None:
     """Print a table of the replicas."""
     title = (
@@ -380,7 +373,7 @@ def _directory(ray_address: str, state: Path) -> Iterator[tuple[Any, Any]]:
         )
     ray = reach(address) if here is None else _reach(here)
     try:
-        actor = find_directory(ray)
+        actor = find_actor(ray, DIRECTORY)
         if actor is None:
             raise UsageError("no fleet runs there: specnav fleet up starts one")
         with _in_one_line(ray):

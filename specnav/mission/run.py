@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +131,7 @@ def run_in_demo(asked: MissionConfig) -> int:
     show_plan(json.loads(plan_json(plan)))
     config = replace(DemoConfig(seed=asked.seed), headless=True)
     check_inputs(config)
-    run = new_run_folder(asked.out, "mission", datetime.now())
+    run = new_run_folder(asked.out, "mission")
     console = Console(stderr=True)
     server, view = server_settings(config), PlainView(console)
     with (

@@ -21,11 +21,12 @@ from specnav.errors import UsageError
 from specnav.plan.simulated.comparison import load_clients
 from specnav.plan.simulated.pair import (
     KNEE_ROWS,
-    TREE_FAILS,
+    TREE_DEPTH,
     CurveTimes,
     RowTimes,
     SimulatedForwardTimes,
     SimulatedPair,
+    tree_for,
 )
 from specnav.results.demo import Setting, number_of
 from specnav.results.errors import EvaluationError
@@ -34,8 +35,6 @@ TABLE = "a100"
 """FSD's Table 9: a server of Vicuna-7B on an A100, a client of Vicuna-68M on a Jetson, by rows."""
 TABLE_WORDS = "Fast edge-cloud decoding with early exits, Table 9"
 ROBOT_MISS = "fsd_000.robot.miss"
-TREE_DEPTH = 6
-"""Assumed levels of `specedge`'s tree, because a measured run does not record them."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,6 @@ def _usual(target: SimulatedForwardTimes, draft_ms: float, words: list[str]) -> 
     pair = SimulatedPair(draft_ms, draft_ms, work.gamma, alpha, tree_for(alpha), figure(ROBOT_MISS) / 100)
     usual = f"acceptance: τ {work.tau:g} at γ {work.gamma} (FSD, Table 1); misses of fsd: its robot's (Table 8)"
     return PlanCalibration(target, pair, [*words, usual])
-
-
-def tree_for(alpha: float) -> float:
-    """The assumed acceptance of a tree's level, if only that of a chain is known."""
-    return 1 - TREE_FAILS * (1 - alpha)
 
 
 def _column(place: int) -> RowMs:

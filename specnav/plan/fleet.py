@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from specnav.bench.data.papers import figure
 from specnav.bench.settings import BenchConfig
 from specnav.bench.studies.figures import signed
 from specnav.errors import UsageError
-from specnav.plan.calibration import calibrated, tree_for
+from specnav.plan.calibration import calibrated
 from specnav.plan.simulated.comparison import (
     GAP_MAY,
     RATE_MAY,
@@ -34,7 +33,7 @@ from specnav.plan.simulated.comparison import (
     played_beside,
 )
 from specnav.plan.simulated.page import write_fleet
-from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS
+from specnav.plan.simulated.pair import METHODS, OVERHEAD_MS, tree_for
 from specnav.plan.simulated.records import FleetResults
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.search import PlanQuestion, Promise, answer_methods, order, sweep_links
@@ -257,7 +256,7 @@ def run_plan_fleet(config: FleetConfig) -> int:
     """Simulate, print and write; returns the exit code (130 when interrupted). Raises UsageError, EvaluationError."""
     simpy_module()  # fails first if SimPy is missing
     asked, words = question_of(config)
-    folder = new_run_folder(config.out, "fleet", datetime.now())
+    folder = new_run_folder(config.out, "fleet")
     console = Console(stderr=True)
     results = _started(config, asked, words)
     began = time.monotonic()

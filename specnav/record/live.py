@@ -21,8 +21,7 @@ from spec_vlm_nav.blackbox.definitions import installed_definition
 from specnav.bags.types import Types
 from specnav.bags.writing import McapFile
 from specnav.record.config import RecordConfig
-from specnav.record.types import own_types
-from specnav.record.wanted import is_wanted
+from specnav.record.types import is_wanted, own_types
 from specnav.results.errors import EvaluationError, one_line
 from specnav.ros_node import checked_namespace, own_node
 from specnav.signals import notes_signals

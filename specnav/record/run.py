@@ -17,11 +17,16 @@ def _say(words: str) -> None:
 def run_record(config: RecordConfig) -> int:
     """Record; returns the exit code. Raises UsageError and the rooms' errors."""
     check_name(config.out, config.force)
-    return run_simulated(config) if config.sim else run_live(config)
+    if config.sim:
+        run_simulated(config)
+        return 0
+    with needs_ros("recording a live robot", "--sim works"):
+        from specnav.record.live import record_live
+    return record_live(config, _say)
 
 
-def run_simulated(config: RecordConfig) -> int:
-    """Record simulated episodes; returns the exit code. Raises UsageError and the rooms' errors."""
+def run_simulated(config: RecordConfig) -> None:
+    """Record simulated episodes. Raises UsageError and the rooms' errors."""
     import torch
 
     from specdec.models import load_model
@@ -31,11 +36,3 @@ def run_simulated(config: RecordConfig) -> int:
     model = load_model(config.target_model)
     frames, decisions = record_simulated(config, model, _say)
     _say(f"{config.out}: {frames} frames, {decisions} decisions; labels in {config.labels}")
-    return 0
-
-
-def run_live(config: RecordConfig) -> int:
-    """Record until a signal or the end of the time; returns the exit code. Raises UsageError, EvaluationError."""
-    with needs_ros("recording a live robot", "--sim works"):
-        from specnav.record.live import record_live
-    return record_live(config, _say)

@@ -1,10 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Message definitions for recordings: those of a ROS release and ours."""
+"""Message types of recordings: their definitions, of a ROS release and ours, and which are recorded by default."""
 
 from __future__ import annotations
 
 from specnav.bags.types import NEWEST, Types
 from specnav.paths import INTERFACES
+
+KINDS = frozenset(
+    {
+        "sensor_msgs/msg/CompressedImage",
+        "nav_msgs/msg/Odometry",
+        "geometry_msgs/msg/Twist",
+        "geometry_msgs/msg/TwistStamped",
+    }
+)
+OURS = "spec_vlm_nav_interfaces/msg/"
+STRINGS = frozenset({"instruction", "action", "reasoning"})
 
 
 def own_definitions() -> dict[str, str]:
@@ -18,3 +29,9 @@ def own_definitions() -> dict[str, str]:
 def own_types(distro: str = NEWEST) -> Types:
     """The types of a ROS release and ours."""
     return Types(own_definitions(), distro)
+
+
+def is_wanted(name: str, kind: str) -> bool:
+    """Whether a topic is recorded by default. Raw images are not, because they would fill the disk."""
+    last = name.rpartition("/")[2]
+    return kind in KINDS or kind.startswith(OURS) or (kind == "std_msgs/msg/String" and last in STRINGS)

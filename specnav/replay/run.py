@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -28,8 +27,6 @@ from specnav.bags.records import (
     TopicRecord,
     append_decisions,
     load_decisions,
-    load_replay,
-    save_replay,
 )
 from specnav.bags.scoring import all_identical, compare_runs, make_rows
 from specnav.bags.source import Bag, open_bag
@@ -166,19 +163,14 @@ def load_earlier(run: Path | None) -> list[DecisionRecord]:
     """Load the decisions of the run to compare with; [] if none was named. Raises EvaluationError."""
     if run is None:
         return []
-    load_replay(run)
+    ReplayResults.load(run)
     if not (found := load_decisions(run)):
         raise EvaluationError(f"{run} contains no decisions to compare with")
     return found
 
 
 def run_replay(config: ReplayConfig) -> int:
-    """Replay a bag; returns the exit code, 130 after an interrupt.
-
-    Raises:
-        UsageError: No frame could be decided, or an error ended the run.
-        EvaluationError: The bag, the labels or the earlier run cannot be used.
-    """
+    """Replay a bag; returns the exit code, 130 after an interrupt. Raises UsageError and EvaluationError."""
     from specdec.errors import SpecdecError
     from specnav.replay.edge import check_methods
 
@@ -187,7 +179,7 @@ def run_replay(config: ReplayConfig) -> int:
     config.picture()
     earlier = load_earlier(config.compare)
     bag, types, contents, plan = read_bag(config)
-    folder = new_run_folder(config.out, "replay", datetime.now())
+    folder = new_run_folder(config.out, "replay")
     run = ReplayRun(folder, config, bag, contents, plan, describe_machine(), time.monotonic())
     view.say(bag.summary)
     for words in (*bag.warnings, *plan.notes):
@@ -207,7 +199,7 @@ def run_replay(config: ReplayConfig) -> int:
         comparison = compare_runs(run.decisions, earlier, str(config.compare))
     results = run.results(comparison)
     with signals_wait():
-        save_replay(folder, results)
+        results.save(folder)
         report = write_replay_report(folder)
     view.finished(results, report)
     if run.error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specnav.bags.records import DecisionRecord, ReplayResults, ReplayRow, load_decisions, load_replay
+from specnav.bags.records import DecisionRecord, ReplayResults, ReplayRow, load_decisions
 from specnav.report.charts import HALF, RowChart, RowSeries, histogram, matrix
 from specnav.report.media import embed_file
 from specnav.report.page import (
@@ -179,7 +179,7 @@ def _shot(path: Path, group: Sequence[DecisionRecord], began_ns: int) -> ReplayS
 def write_replay_report(run: Path) -> Path:
     """Draw `report.html` for a replay's folder; returns its path. Raises EvaluationError."""
     decisions = load_decisions(run) if (run / "decisions.jsonl").exists() else []
-    results = load_replay(run)
+    results = ReplayResults.load(run)
     return write_page(
         run / REPORT_FILE,
         "replay.html.jinja",

@@ -65,6 +65,17 @@ class Versioned(msgspec.Struct, frozen=True, kw_only=True):
         return read_json(folder / cls.FILE, cls)
 
 
+class RunResults(Versioned, frozen=True, kw_only=True):
+    """The results of a run with these settings on this machine. error: one line; empty if the run succeeded."""
+
+    config: dict[str, Setting]
+    machine: dict[str, Setting]
+    interrupted: bool = False
+    error: str = ""
+    started_at: str = ""
+    wall_s: float = 0.0
+
+
 class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     """One episode: an instruction, its result, and the times of every decision (milliseconds)."""
 
@@ -169,18 +180,12 @@ class LatencyRow(msgspec.Struct, frozen=True, kw_only=True):
     tau: float | None
 
 
-class DemoResults(Versioned, frozen=True, kw_only=True):
+class DemoResults(RunResults, frozen=True, kw_only=True):
     """`results.json` of a demo run."""
 
-    config: dict[str, Setting]
-    machine: dict[str, Setting]
     episodes: list[EpisodeResult]
     summary: DemoSummary
     latency_study: list[LatencyRow] = msgspec.field(default_factory=list)
-    interrupted: bool = False
-    error: str = ""  # one line; empty if the run succeeded
-    started_at: str = ""
-    wall_s: float = 0.0
     phases_s: dict[str, float] = msgspec.field(default_factory=dict)
 
 

@@ -15,7 +15,7 @@ from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.status import Status
 from specnav.bags.contents import METRICS, STRING, choose_image_topic
-from specnav.bags.records import load_replay
+from specnav.bags.records import ReplayResults
 from specnav.bags.source import open_bag
 from specnav.blackbox.files import read_file
 from specnav.record.types import own_types
@@ -63,7 +63,7 @@ def test_replay_decides_the_black_boxs_frames_again(file, tmp_path, monkeypatch,
     how = ("--methods", "fsd,ar", "--every", "99", "--limit", "4")
     code, _, said = run_here(monkeypatch, capsys, "replay", file, *how, "--out", out)
     assert code == 0, said
-    results = load_replay(out)
+    results = ReplayResults.load(out)
     assert [row.method for row in results.rows] == ["fsd", "ar"] and results.identical_tokens is True
     for row in results.rows:
         assert row.decisions == 4 and row.scored >= 3 and row.agreed >= row.scored - 1

@@ -13,7 +13,7 @@ from specdec.errors import LinkLost, ModelError
 from specdec.models import load_tokenizer
 from specdec.options import GenerationOptions
 from specnav.bags.contents import FrameEntry
-from specnav.bags.records import load_decisions, load_replay
+from specnav.bags.records import ReplayResults, load_decisions
 from specnav.paths import DEFAULT_DRAFT
 from specnav.replay.deciding import History, MethodDecider, Prompter
 from specnav.replay.edge import ReplayEdge
@@ -132,7 +132,7 @@ def test_a_run_tells_the_energy_of_its_decisions_or_that_there_is_no_sensor(
     monkeypatch.setattr("specnav.replay.edge.open_edge", lambda *_: ReplayEdge((decider,), 1, meter))
     bag, out = walk(4).save(tmp_path / "walk"), tmp_path / "run"
     assert run_here(monkeypatch, capsys, "replay", bag, "--out", out)[0] == 0
-    results, page = load_replay(out), (out / "report.html").read_text()
+    results, page = ReplayResults.load(out), (out / "report.html").read_text()
     joules = [one.joules for one in load_decisions(out)]
     if has_sensor:
         expected = pytest.approx(15.0 * 0.01 * len(decoder.ids))
@@ -170,7 +170,7 @@ def test_a_run_that_ends_early_keeps_what_was_decided(monkeypatch, capsys, tmp_p
     bag, out = walk(6).save(tmp_path / "walk"), tmp_path / "run"
     ended, _, said = run_here(monkeypatch, capsys, "replay", bag, "--out", out)
     assert ended == code
-    results = load_replay(out)
+    results = ReplayResults.load(out)
     assert results.rows[0].decisions == 2 and len(load_decisions(out)) == 2
     assert (out / "report.html").is_file()
     assert results.interrupted is (code == 130)

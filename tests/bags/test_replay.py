@@ -11,7 +11,7 @@ import pytest
 from mcap.writer import CompressionType
 
 from specdec.models import load_model
-from specnav.bags.records import load_decisions, load_replay
+from specnav.bags.records import ReplayResults, load_decisions
 from specnav.paths import DEFAULT_TARGET
 from specnav.report.page import REPORT_FILE
 from tests.bags import broken
@@ -67,7 +67,7 @@ def test_the_committed_bag_is_small():
 
 
 def test_the_committed_bag_replays_as_it_was_recorded(recorded):
-    results = load_replay(recorded)
+    results = ReplayResults.load(recorded)
     (row,) = results.rows
     assert row.method == "fsd" and row.scored == results.bag.referenced >= 20
     assert row.agreement >= LEAST_AGREEMENT
@@ -84,7 +84,7 @@ def test_labels_and_an_earlier_run_beside_it(monkeypatch, capsys, recorded, veri
     how = ("--method", "ar", "--labels", LABELS, "--compare", recorded, "--every", "99", "--connect", verifier)
     code, _, said = run_here(monkeypatch, capsys, "replay", ROOMS, *how, "--out", out)
     assert code == 0, said
-    results = load_replay(out)
+    results = ReplayResults.load(out)
     (row,) = results.rows
     assert results.bag.references == "labels"
     assert row.scored >= 20 and LEAST_LABEL_AGREEMENT <= row.agreement < 1
@@ -105,7 +105,7 @@ def test_raw_frames_at_the_bags_speed_with_an_instruction_given(monkeypatch, cap
     path = bag.save(tmp_path / "raw", "sqlite3", "humble")
     code, _, _ = run_here(monkeypatch, capsys, "replay", path, *how, "--out", out)
     assert code == 0
-    results, decisions = load_replay(out), load_decisions(out)
+    results, decisions = ReplayResults.load(out), load_decisions(out)
     (row,) = results.rows
     assert row.failures == 1 and "'yuv422' is not supported" in decisions[-1].error
     assert row.decisions + row.failures + row.skipped == 9 and row.agreement is None
@@ -126,7 +126,7 @@ def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
     how = ("--method", "ar", "--rate", "bag", "--instruction", "find the red chair", "--connect", verifier)
     code, _, said = run_here(monkeypatch, capsys, "replay", path, *how, "--out", tmp_path / "run")
     assert code == 0 and "walk.mcap: 12 messages found, 9 used, 3 skipped" in said
-    results = load_replay(tmp_path / "run")
+    results = ReplayResults.load(tmp_path / "run")
     (lost,) = results.bag.messages_skipped
     assert (results.bag.messages_found, results.bag.messages_used, lost.count) == (12, 9, 3)
     assert "checksum" in lost.reason and results.bag.frames == 9 and 0 < results.wall_s < 60

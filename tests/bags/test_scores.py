@@ -13,8 +13,6 @@ from specnav.bags.records import (
     TopicRecord,
     append_decisions,
     load_decisions,
-    load_replay,
-    save_replay,
 )
 from specnav.bags.scoring import all_identical, compare_runs, confusion_of, make_rows
 from specnav.replay.plan import ACTIONS
@@ -157,8 +155,8 @@ def test_the_report_shows_every_part_and_loads_nothing(tmp_path):
     ]
     compared = compare_runs(decisions, [decision(n, "fsd", "forward 25") for n in range(4)], "runs/before")
     append_decisions(tmp_path, decisions)
-    save_replay(tmp_path, results_of(decisions, comparison=compared))
-    assert load_replay(tmp_path).rows[0].scored == 4 and len(load_decisions(tmp_path)) == 8
+    results_of(decisions, comparison=compared).save(tmp_path)
+    assert ReplayResults.load(tmp_path).rows[0].scored == 4 and len(load_decisions(tmp_path)) == 8
     page = write_replay_report(tmp_path).read_text()
     for words in (
         "specnav replay", "Notes on the bag", "walk.mcap: cut off", "Comparison with an earlier run",
@@ -172,7 +170,7 @@ def test_the_report_shows_every_part_and_loads_nothing(tmp_path):
 def test_a_report_of_nothing_but_failures_can_be_drawn(tmp_path):
     decisions = [decision(0, action="", error="corrupt <frame>")]
     append_decisions(tmp_path, decisions)
-    save_replay(tmp_path, results_of(decisions, ("fsd",), interrupted=True))
+    results_of(decisions, ("fsd",), interrupted=True).save(tmp_path)
     assert "Interrupted" in write_replay_report(tmp_path).read_text()
 
 

@@ -13,8 +13,7 @@ import pytest
 from specnav.bags.contents import STRING
 from specnav.bags.source import open_bag
 from specnav.bags.writing import McapFile
-from specnav.record.types import INTERFACES
-from specnav.record.wanted import is_wanted
+from specnav.record.types import INTERFACES, is_wanted
 from specnav.results.errors import EvaluationError
 from tests.bags.made_up import types_of
 

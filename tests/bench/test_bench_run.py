@@ -22,6 +22,8 @@ from specnav.supervise.processes import ChildSpec, Running, Supervisor
 TOKENS = 32
 SLOW_MS = 50.0
 """A target so slow that a run is still busy when a starved test process gets to stop it."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""Without it the run is not forked (tests.graph.forking), and its verifier does not have its own name."""
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(900), pytest.mark.usefixtures("quickly_started")]
 
 
@@ -42,7 +44,7 @@ def started(config: BenchConfig, *more: str) -> tuple[Running, Path]:
     argv += ["--out", str(config.out), "--target-model", config.target_model, "--draft-model", config.draft_model]
     errors = config.out.with_name("errors")
     with config.out.with_name("said").open("wb") as to_said, errors.open("wb") as to_errors:
-        return Supervisor.launch(ChildSpec("", [*argv, *more]), to_said, to_errors), errors
+        return Supervisor.launch(ChildSpec("", [*argv, *more], ONE_THREAD), to_said, to_errors), errors
 
 
 def its_processes(bench: Running) -> dict[str, psutil.Process]:

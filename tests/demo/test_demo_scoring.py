@@ -10,7 +10,7 @@ from navsim.geometry import Pose2D
 from navsim.planner import plan
 from specnav.demo.recorder import Ending, EpisodeRecorder, SimState
 from specnav.demo.scoring import make_trace, score_recording
-from specnav.results.demo import DemoResults, summarise
+from specnav.results.demo import summarise
 from specnav.results.trace import Decision, PathPoint
 
 
@@ -141,7 +141,3 @@ def test_trace_holds_the_room_and_marks_the_target(
     assert len(trace.walls) == len(episode.room.walls) and len(trace.objects) == len(episode.room.objects)
     assert trace.path[0] == PathPoint(0.0, good_way[0].x, good_way[0].y, good_way[0].yaw)
     assert all(thing.colour.startswith("#") and len(thing.colour) == 7 for thing in trace.objects)
-
-
-def test_results_schema_is_the_one_the_report_reads() -> None:
-    assert DemoResults.__struct_fields__[:5] == ("schema", "config", "machine", "episodes", "summary")

@@ -4,7 +4,6 @@ import io
 import signal
 import subprocess
 import sys
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -94,14 +93,13 @@ def test_verifier_gets_the_clouds_settings_with_the_runs_model_on_loopback(tmp_p
 
 
 def test_run_never_writes_into_a_folder_that_holds_something(tmp_path: Path) -> None:
-    now = datetime(2026, 1, 2, 3, 4, 5)
-    fresh = new_run_folder(tmp_path / "new", "demo", now)
+    fresh = new_run_folder(tmp_path / "new", "demo")
     assert fresh.is_dir()
     (fresh / "file").write_text("x")
     with pytest.raises(UsageError, match="is not empty"):
-        new_run_folder(fresh, "demo", now)
+        new_run_folder(fresh, "demo")
     with pytest.raises(UsageError, match="cannot use"):
-        new_run_folder(fresh / "file" / "below", "demo", now)
+        new_run_folder(fresh / "file" / "below", "demo")
 
 
 def test_two_processes_never_write_into_one_folder(tmp_path: Path) -> None:
@@ -115,9 +113,9 @@ def test_two_processes_never_write_into_one_folder(tmp_path: Path) -> None:
     ) as first:
         assert first.stdout is not None and first.stdout.readline() == b"1\n"
         with pytest.raises(UsageError, match="another process writes into"):
-            new_run_folder(tmp_path, "demo", datetime(2026, 1, 2))
+            new_run_folder(tmp_path, "demo")
         first.kill()
-    assert new_run_folder(tmp_path, "demo", datetime(2026, 1, 2)) == tmp_path.resolve()
+    assert new_run_folder(tmp_path, "demo") == tmp_path.resolve()
 
 
 def test_ready_line_tells_the_endpoint_whatever_stands_before_it() -> None:

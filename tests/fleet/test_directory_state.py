@@ -32,7 +32,7 @@ def actors(monkeypatch: pytest.MonkeyPatch) -> Actors:
     monkeypatch.setattr(directory, "LOOK_S", 60.0)
     monkeypatch.setattr(directory, "node_address", lambda: "127.0.0.1")
     monkeypatch.setattr(directory, "start_replica", there.start)
-    monkeypatch.setattr(directory, "find_replica", lambda namespace, name: name)
+    monkeypatch.setattr(directory, "find_actor", lambda ray, name, namespace: name)
     monkeypatch.setattr("ray.kill", lambda actor, no_restart: there.killed.append(actor))
     return there
 

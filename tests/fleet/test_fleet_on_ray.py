@@ -31,6 +31,8 @@ from specdec.models import LoadedModel, Prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.fleet.cluster import (
+    DIRECTORY,
+    NAMESPACE,
     PORTS,
     TOKEN_FILE,
     LocalCluster,
@@ -42,7 +44,6 @@ from specnav.fleet.cluster import (
     stop_here,
     write_here,
 )
-from specnav.fleet.run import DIRECTORY, NAMESPACE
 from specnav.fleet.status import FleetStatus
 
 pytestmark = [
@@ -96,6 +97,10 @@ class Running:
 def here() -> Iterator[LocalCluster]:
     """The cluster that `fleet up` would start."""
     started = start_here(2)
+    if "ray" in sys.modules:  # imported by an earlier test, before there was a token
+        from ray._private.authentication_test_utils import reset_auth_token_state
+
+        reset_auth_token_state()
     yield started
     stop_here(started)
 

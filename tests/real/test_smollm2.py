@@ -24,7 +24,6 @@ from cloud_verifier.engine.work import Models
 from cloud_verifier.engine_llamacpp.target import load_target
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
-from scripts.llamacpp_steps import engine_step, llama_step, medians
 from specdec.edge.decoder import EdgeDecoder
 from specdec.models import GgufOptions, LoadedModel, Prompt, chat_prompt, load_draft, load_model
 from specdec.models.gguf.model import GgufModel
@@ -34,6 +33,7 @@ from specnav.bench.runner.near_ties import both_ways
 from specnav.paths import ROOT
 from specnav.published.pairs import Pair, pair_named
 from tests.helpers.servers import patiently_connected
+from tests.real.llamacpp_steps import engine_step, llama_step, medians
 
 pytestmark = pytest.mark.real
 
@@ -141,7 +141,7 @@ def test_a_step_takes_little_more_than_llama_decode(on_llamacpp: GgufModel) -> N
     """Both take turns, so what else runs slows both; asked again where a burst of it hit one of them."""
     ratios = []
     for _ in range(3):
-        steps = {"raw": llama_step(on_llamacpp, 4, 1), "engine": engine_step(on_llamacpp, 4, 1)}
+        steps = {"raw": llama_step(on_llamacpp, 4), "engine": engine_step(on_llamacpp, 4)}
         found = medians(steps, 9)
         ratios.append(found["engine"] / found["raw"])
         if ratios[-1] <= 1.15:

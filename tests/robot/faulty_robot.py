@@ -2,8 +2,6 @@
 
 import random
 
-from benchmarks.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
-from benchmarks.simulated_base import reading_of
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
@@ -11,6 +9,8 @@ from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.parameters import MOTION, executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
+from tests.helpers.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
+from tests.helpers.simulated_base import reading_of
 
 STEP_S = 1 / 60
 DEFAULTS = {p.name: p.default for p in MOTION}

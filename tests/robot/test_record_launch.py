@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from spec_vlm_nav.common.errors import ParameterError
-from specnav.record.wanted import is_wanted
+from specnav.record.types import is_wanted
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"

@@ -13,8 +13,6 @@ import pytest
 import yaml
 
 from benchmarks.calibrated_bases import measure
-from benchmarks.imperfect_base import BaseTraits, OdometryFault
-from benchmarks.simulated_base import SimulatedBase, calibrate, carry_out
 from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
 from spec_vlm_nav.motion.parameters import MOTION
 from spec_vlm_nav.motion.watchdogs import OdometryReading
@@ -29,6 +27,8 @@ from specnav.calibrate.core.steps import forward, resting, search_forward, searc
 from specnav.calibrate.files import check_out, given_parameters, text_of, write
 from specnav.calibrate.view import table_of
 from specnav.errors import UsageError
+from tests.helpers.imperfect_base import BaseTraits, OdometryFault
+from tests.helpers.simulated_base import SimulatedBase, calibrate, carry_out
 
 pytestmark = pytest.mark.slow
 

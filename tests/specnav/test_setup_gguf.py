@@ -30,7 +30,7 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         if arguments[0] == "wheel":
             (Path(arguments[arguments.index("-w") + 1]) / "llama_cpp_python-1-py3-none-any.whl").touch()
 
-    monkeypatch.setattr(setup_gguf, "_pip", run)
+    monkeypatch.setattr(setup_gguf, "pip", run)
     monkeypatch.setattr(setup_gguf, "check_tools", lambda environment: None)
     return calls
 
@@ -70,7 +70,7 @@ def test_without_a_compiler_the_apt_line_is_told(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setup_gguf.shutil, "which", lambda name: None)
-    with pytest.raises(setup_gguf.BuildFailed, match=r"apt-get install .* g\+\+"):
+    with pytest.raises(setup_gguf.SetUpFailed, match=r"apt-get install .* g\+\+"):
         setup_gguf.check_tools(environment)
 
 
@@ -80,7 +80,7 @@ def test_without_a_cuda_compiler_a_build_for_cuda_does_not_begin(
     monkeypatch.setattr(setup_gguf.shutil, "which", lambda name: "/usr/bin/g++" if name == "g++" else None)
     monkeypatch.setattr(setup_gguf, "NVCC", Path("/nowhere/nvcc"))
     setup_gguf.check_tools(environment)
-    with pytest.raises(setup_gguf.BuildFailed, match="no CUDA compiler"):
+    with pytest.raises(setup_gguf.SetUpFailed, match="no CUDA compiler"):
         setup_gguf.check_tools({**environment, "CMAKE_ARGS": "-DGGML_CUDA=on"})
 
 

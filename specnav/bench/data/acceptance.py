@@ -50,14 +50,10 @@ class WantedAcceptance:
 
 
 def read_acceptance(text: str, gamma: int) -> WantedAcceptance:
-    """Parse a requested acceptance. Its str() parses back to an equal value for any gamma.
+    """Parse `tau:T`, `tau:T@N`, `tau:T@G+1` or `alpha:A`. Its str() parses back to an equal value for any gamma.
 
-    Args:
-        text: `tau:T`, `tau:T@N`, `tau:T@G+1` or `alpha:A`.
-        gamma: the run's draft tokens per round, used where `text` names none.
-
-    Raises:
-        EvaluationError: for another form, an impossible value, or an ambiguous `@N`.
+    gamma: the run's draft tokens per round, used where `text` names none. Raises EvaluationError for another form, an
+    impossible value, or an ambiguous `@N`.
     """
     if found := _ALPHA.fullmatch(text.strip()):
         alpha = float(found[1])

@@ -19,7 +19,7 @@ import msgspec
 from specdec.edge.stats import RoundStats
 from specnav.bench.data.points import PaperFigure, PointRecord
 from specnav.bench.data.questions import Question
-from specnav.results.demo import Setting, Versioned
+from specnav.results.demo import RunResults
 from specnav.results.files import read_lines, write_bytes_atomic
 from specnav.results.trace import Span
 
@@ -182,21 +182,15 @@ class Skipped(msgspec.Struct, frozen=True):
     reason: str
 
 
-class BenchResults(Versioned, frozen=True, kw_only=True):
+class BenchResults(RunResults, frozen=True, kw_only=True):
     """`results.json` of a bench run."""
 
-    config: dict[str, Setting]
-    machine: dict[str, Setting]
     rows: list[BenchRow]
     # -- additions to the contract
     point: PointRecord | None = None
     skipped: list[Skipped] = msgspec.field(default_factory=list)
     asked: int = 0  # questions planned for every contestant
-    interrupted: bool = False
-    error: str = ""  # one line; empty if the run succeeded
     notes: list[str] = msgspec.field(default_factory=list)  # further remarks for the reader
-    started_at: str = ""
-    wall_s: float = 0.0
     flips: list[Flip] = msgspec.field(default_factory=list)  # half precision: deviations from `ar`
     acceptance: AcceptanceRecord | None = None  # null unless emulated
     numeric_noise: float = 0.0  # difference of a position's logits, computed alone and in a batch

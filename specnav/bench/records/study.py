@@ -15,7 +15,7 @@ from specnav.bench.records.bench import BenchResults, BenchRow, load_answers
 from specnav.bench.records.capacity import BATCH_FILE, BatchCurve, ClientsRow, load_curve
 from specnav.bench.records.predicted import predictions_of
 from specnav.bench.records.summary import common_answers
-from specnav.results.demo import RESULTS_FILE, Setting, Versioned, number_of
+from specnav.results.demo import RESULTS_FILE, RunResults, Setting, number_of
 from specnav.results.files import read_json
 
 STUDY_FILE = "study.json"
@@ -127,7 +127,7 @@ class PayloadRecord(msgspec.Struct, frozen=True, kw_only=True):
     whole_rows: int
 
 
-class StudyResults(Versioned, frozen=True, kw_only=True):
+class StudyResults(RunResults, frozen=True, kw_only=True):
     """`study.json`. time_scale: the factor on every time of the operating point.
 
     config: of the first setting's run. asked: number of planned measurements. cells: of the study of many clients.
@@ -148,10 +148,6 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
     drafts: list[DraftRecord] = msgspec.field(default_factory=list)
     payloads: list[PayloadRecord] = msgspec.field(default_factory=list)
     asked: int = 0
-    interrupted: bool = False
-    error: str = ""
-    started_at: str = ""
-    wall_s: float = 0.0
 
     @property
     def done(self) -> int:

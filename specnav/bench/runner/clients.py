@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -259,7 +258,7 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
     if config.engine == "vllm":
         on_vllm([""])  # check that vLLM is installed before anything is loaded
     methods, left_out = methods_for_clients(config)
-    folder = new_run_folder(config.out, "clients", datetime.now())
+    folder = new_run_folder(config.out, "clients")
     view = BenchView()
     if left_out:
         view.say(left_out)

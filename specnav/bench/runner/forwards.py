@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections import defaultdict
@@ -38,9 +37,8 @@ def measure_curve(
     Each round measures every point once. counts: numbers of sessions that share a forward. kinds: rows of each session.
     Raises ModelError if the context is too short.
     """
-    drawn = random.Random(0)
     context = min(CONTEXT, model.context_limit - max(kinds) - 1)
-    ids = [drawn.choice(plain_ids(model)) for _ in range(context + max(kinds))]
+    ids = text_ids(model, context + max(kinds))
     sessions = [model.new_session() for _ in range(max(counts))]
     for session in sessions:
         session.prefill(model.encode(Prompt(tuple(ids[:context]))))
@@ -75,6 +73,18 @@ def plain_ids(model: LoadedModel) -> list[int]:
     return [one for one in range(model.vocab_size) if one not in model.never_drafted and one not in model.eos_token_ids]
 
 
+def text_ids(model: LoadedModel, count: int) -> list[int]:
+    """This many token ids that stand for text, spread over the vocabulary."""
+    some = plain_ids(model)
+    return [some[(7919 * place) % len(some)] for place in range(count)]
+
+
+def settle(device: torch.device) -> None:
+    """Wait until the device has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def _roll_back(sessions: Sequence[ModelSession], length: int) -> None:
     for session in sessions:
         session.rollback(length)
@@ -86,8 +96,7 @@ def _timed(
     """Seconds of one forward that extends each session by `ids`, including the device's work."""
     began = clock()
     extend_many([session.extension(ids) for session in sessions])
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)
+    settle(model.device)
     return clock() - began
 
 
@@ -98,16 +107,11 @@ def time_rows_of(
 ) -> list[tuple[int, float]]:
     """(rows, median milliseconds) of forwards as a drafter makes them: extend a session, then roll it back.
 
-    Args:
-        model: a draft model.
-        rows: numbers of rows to time.
-        context: tokens in the KV cache; fewer if the model's context is shorter.
-        budget_s: seconds to spend.
-        clock: None: the one that suits the model.
+    context: tokens in the KV cache; fewer if the model's context is shorter. budget_s: seconds to spend. clock: None:
+    the one that suits the model.
     """  # fmt: skip
-    some = plain_ids(model)
     context = min(context, model.context_limit - max(rows) - 2)
-    ids = [some[(7919 * place) % len(some)] for place in range(context + max(rows))]
+    ids = text_ids(model, context + max(rows))
     session = model.new_session()
     session.prefill(model.encode(Prompt(tuple(ids[: max(context, 0)]))))
     timing, wall = clock or clock_of(model), clock or time.monotonic

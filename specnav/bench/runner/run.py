@@ -12,7 +12,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ def settings_of(config: BenchConfig, methods: Sequence[str]) -> dict[str, Settin
 def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, BenchResults | None]:
     """(new folder, None), or (folder to resume, its results). Raises UsageError if its settings differ."""
     if not config.resume or config.out is None:
-        return new_run_folder(config.out, "bench", datetime.now()), None
+        return new_run_folder(config.out, "bench"), None
     folder = config.out.resolve()
     if not (folder / RESULTS_FILE).is_file():
         if folder.is_dir() and all(path.name.startswith(LOGS) for path in folder.iterdir()):
@@ -144,7 +143,7 @@ def series_folder(flags: Mapping[str, Any], kind: str) -> Path:
     """A new folder for several runs, or the one to resume. kind: "study" or "points". Raises UsageError."""
     out = flags.get("out")
     if not flags.get("resume"):
-        return new_run_folder(out, kind, datetime.now())
+        return new_run_folder(out, kind)
     if out is None:
         raise UsageError("--resume continues an earlier run; name its folder with --out")
     folder = Path(out).resolve()

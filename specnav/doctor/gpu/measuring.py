@@ -33,7 +33,7 @@ from specdec.models.session import ModelSession
 from specdec.options import GenerationOptions
 from specdec.verifying.hints.hints import HintMaker
 from specdec.verifying.verifier import Verifier
-from specnav.bench.runner.forwards import clock_of, plain_ids
+from specnav.bench.runner.forwards import clock_of, settle, text_ids
 from specnav.bench.runner.near_ties import both_ways
 from specnav.doctor.gpu.counting import Launches, Reads
 from specnav.doctor.gpu.records import ExitsCost, Flips, ForwardTime, Growing, Vision
@@ -72,18 +72,12 @@ def bandwidth_of(device: torch.device, size: int, budget_s: float) -> float:
     return numbers.numel() * 4 / best
 
 
-def settle(device: torch.device) -> None:
-    """Wait until the device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 @torch.inference_mode()
 def time_forwards(
     model: LoadedModel, rows: Sequence[int], contexts: Sequence[int], bandwidth: float, budget_s: float
 ) -> list[ForwardTime]:
     """Median times of forward passes by rows and context, as far as the model's context length allows."""
-    ids = _text(model, max(contexts) + max(rows))
+    ids = text_ids(model, max(contexts) + max(rows))
     fitting = [context for context in contexts if context + max(rows) < model.context_limit]
     share_s = budget_s / max(1, len(fitting) * len(rows))
     read = read_bytes(model)
@@ -101,7 +95,7 @@ def time_forwards(
 @torch.inference_mode()
 def count_work(model: LoadedModel, gamma: int) -> tuple[int, int, int]:
     """(operations of a forward pass of one row, reads of a verification, reads of a draft of `gamma` tokens)."""
-    prompt = Prompt(tuple(_text(model, 16)))
+    prompt = Prompt(tuple(text_ids(model, 16)))
     options = GenerationOptions(4 * gamma + 4, min_new_tokens=4 * gamma + 4)
     drafter = ChainDrafter(DraftModel(model, options))
     drafter.prefill(prompt)
@@ -150,7 +144,7 @@ def hint_maker_of(model: LoadedModel) -> HintMaker | None:
 def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, budget_s: float) -> ExitsCost:
     """Time a forward pass over a draft with and without hints, alternately."""
     context = min(context, model.context_limit - 2 * gamma - 2)
-    ids = _text(model, context + gamma)
+    ids = text_ids(model, context + gamma)
     session = model.new_session()
     session.prefill(model.encode(Prompt(tuple(ids[:context]))))
     hints = maker.session(ids[:context], GenerationOptions(64, min_new_tokens=64))
@@ -186,7 +180,7 @@ def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, b
 def time_growing(model: LoadedModel, context: int, bandwidth: float) -> Growing:
     """Time the tokens of a growing answer after `context` tokens, alone and through the verifier's engine."""
     context = min(context, model.context_limit - GROWING - 2)
-    ids, more = _text(model, context), _text(model, GROWING)
+    ids, more = text_ids(model, context), text_ids(model, GROWING)
     session = model.new_session()
     session.most_tokens, session.at_once = context + GROWING, True
     session.prefill(model.encode(Prompt(tuple(ids))))
@@ -260,9 +254,3 @@ def _timed(model: LoadedModel, work: Callable[[], object]) -> float:
     work()
     settle(model.device)
     return clock() - began
-
-
-def _text(model: LoadedModel, count: int) -> list[int]:
-    """This many token ids that stand for text."""
-    some = plain_ids(model)
-    return [some[(7919 * place) % len(some)] for place in range(count)]

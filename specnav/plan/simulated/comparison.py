@@ -16,9 +16,10 @@ from specnav.bench.records.capacity import CLIENTS_FILE, ClientsRow, ClientsRun
 from specnav.plan.simulated.pair import (
     METHODS,
     OVERHEAD_MS,
-    TREE_FAILS,
+    TREE_DEPTH,
     RowTimes,
     SimulatedPair,
+    tree_for,
 )
 from specnav.plan.simulated.replica import ReplicaPolicy
 from specnav.plan.simulated.session import SimulatedDecision
@@ -97,15 +98,13 @@ def fleet_of(saved: ClientsRun, row: ClientsRow, overhead_ms: float = OVERHEAD_M
     draft_ms = number_of(config, "draft_ms") or NO_TIME_MS
     gamma = int(number_of(config, "gamma", DecodingOptions.gamma, 1))
     alpha = acceptance_for(row.tokens_a_round, gamma)
-    tree_alpha = (
-        acceptance_for(row.tokens_a_round, 6) if row.method == "specedge" else 1 - TREE_FAILS * (1 - alpha)
-    )
+    tree = acceptance_for(row.tokens_a_round, TREE_DEPTH) if row.method == "specedge" else tree_for(alpha)
     pair = SimulatedPair(
         draft_ms=draft_ms,
         cloud_draft_ms=number_of(config, "cloud_draft_ms") or draft_ms,
         gamma=gamma,
         alpha=alpha,
-        tree_alpha=tree_alpha,
+        tree_alpha=tree,
         overhead_ms=overhead_ms,
         knee=PACED,
     )

@@ -29,6 +29,8 @@ TREE_FAILS = 0.66
 """Ratio of the rejection rate of a level in a tree of 32 nodes to that of a token in a chain. On the shipped text pair,
 a tree of depth 10 has τ 3.28, a chain of 4 has τ 2.06.
 """
+TREE_DEPTH = 6
+"""Assumed levels of `specedge`'s tree, because a measured run does not record them."""
 MAX_DEPTH = 16
 DRAFT_BYTES, TREE_BYTES, VERDICT_BYTES, HINTED_BYTES = 18, 125, 15, 173
 """Sizes of a round's messages on the shipped text pair: a chain, a tree, a verdict, and a verdict with its hints."""
@@ -38,6 +40,11 @@ work). Without it, a draft that is ready could join the forward that begins when
 """
 TOKEN_BYTES = 3
 """Bytes per prompt token on the wire."""
+
+
+def tree_for(alpha: float) -> float:
+    """The assumed acceptance of a tree's level, if only that of a chain is known."""
+    return 1 - TREE_FAILS * (1 - alpha)
 
 
 class SimulatedForwardTimes(Protocol):

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
-from benchmarks.simulated_base import reading_of
 from spec_vlm_nav.camera.images import Frame, RawImage
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
@@ -38,6 +36,8 @@ from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.loop import MotionLoop, StatusReport
 from spec_vlm_nav.motion.stopping import RestDetector, StopConfig, TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
+from tests.helpers.imperfect_base import Base, BaseTraits, HalfPlaneWall, Odometry, OdometryFault
+from tests.helpers.simulated_base import reading_of
 from tests.system.monkey.brain import Brain
 from tests.system.monkey.scenario import Scenario, ScenarioEvent
 from tests.system.monkey.watch import STEP_S, InvariantWatch

@@ -8,7 +8,6 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import count
 from pathlib import Path
 
@@ -74,7 +73,7 @@ def run_seed(seed: int) -> RunRecord:
 
 def run_monkey(config: MonkeyConfig, console: Console | None = None) -> int:
     """Run until this many simulated minutes have passed; returns 0, 1 when something broke, 130 after Ctrl-C."""
-    folder = new_run_folder(config.out, "monkey", datetime.now())
+    folder = new_run_folder(config.out, "monkey")
     console = console or Console(stderr=True)
     records: list[RunRecord] = []
     interrupted = False

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.imperfect_base import OdometryFault
+from tests.helpers.imperfect_base import OdometryFault
 
 Value = bool | int | float | str | list[float]
 

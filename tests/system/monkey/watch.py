@@ -10,7 +10,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.imperfect_base import Base, Odometry, OdometryFault
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
 from spec_vlm_nav.common.status import Status
@@ -21,6 +20,7 @@ from spec_vlm_nav.motion.gate import SafetyGate
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.response.monitor import PATIENCE_M
 from spec_vlm_nav.motion.watchdogs import OdometryReading
+from tests.helpers.imperfect_base import Base, Odometry, OdometryFault
 from tests.system.monkey.open_orders import OpenInstruction, StopOrder
 from tests.system.monkey.scenario import Scenario, ScenarioEvent
 

@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from benchmarks.imperfect_base import Base, BaseTraits, Odometry, OdometryMessage
 from navsim.geometry import movement
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity
 from spec_vlm_nav.common.parameters import Value
@@ -24,6 +23,7 @@ from spec_vlm_nav.motion.watchdogs import OdometryReading
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.course import CalibrationRun
 from specnav.calibrate.core.result import DEFAULTS
+from tests.helpers.imperfect_base import Base, BaseTraits, Odometry, OdometryMessage
 
 STEP_S, RATE_HZ = 0.005, 30.0
 BEGIN_S, END_S, LONGEST_S = 2.5, 3.5, 10.0
