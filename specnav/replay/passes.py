@@ -25,9 +25,13 @@ NO_PICTURE = "the camera message cannot be read"
 
 @dataclass
 class PassResult:
-    """Result of a pass. busy_s: from the first decision to the last. decisions: those made without an error.
+    """Result of a pass.
 
-    unusable: numbers of the frames whose image cannot be used. skipped: frames skipped for lack of time, by method.
+    Attributes:
+        busy_s: From the first decision to the last, s.
+        decisions: Decisions made without an error.
+        unusable: Numbers of the frames whose image cannot be used.
+        skipped: Frames skipped for lack of time, by method.
     """
 
     busy_s: float = 0.0
@@ -50,8 +54,12 @@ def by_frames(
 ) -> None:
     """Decide every frame with every method in turn, as fast as possible. The methods take turns at going first.
 
-    pictures: every task with its image, None where it cannot be read. keep: called with every decision and its image.
-    passage: is updated.
+    Args:
+        pictures: Yields every task with its image, None where it cannot be read.
+        deciders: The methods.
+        keep: Called with every decision and its image.
+        passage: Is updated.
+        clock: Returns seconds.
     """
     history = History()
     for place, (task, picture) in enumerate(pictures()):
@@ -82,7 +90,14 @@ def at_bag_speed(
 ) -> None:
     """Decide at the bag's speed: whenever a method is free, it decides the newest frame and skips older ones.
 
-    times_ns: of the frames by number. deciders: each makes a pass of its own. The rest: as in by_frames.
+    Args:
+        pictures: Yields every task with its image, None where it cannot be read.
+        times_ns: Times of the frames by number.
+        deciders: The methods; each makes a pass of its own.
+        keep: Called with every decision and its image.
+        passage: Is updated.
+        clock: Returns seconds.
+        sleep: Waits for a number of seconds.
     """
     zero_ns = min(times_ns.values(), default=0)
     for decider in deciders:

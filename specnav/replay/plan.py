@@ -21,10 +21,15 @@ _BY_NAME: dict[str, Action] = {action.short: action for action in ACTION_SENTENC
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """A frame to decide. run: number of the instruction in the bag; the history starts afresh with each.
+    """A frame to decide.
 
-    reference: name of an action, "" without one. carried_out: what the robot did next, for prompts that list earlier
-    actions. remembered: whether the frame joins the history of later ones.
+    Attributes:
+        frame: The frame.
+        run: Number of the instruction in the bag's sequence; the history starts afresh with each.
+        instruction: The instruction in force.
+        reference: Name of an action; "" without one.
+        carried_out: What the robot did next, for prompts that list earlier actions.
+        remembered: Whether the frame joins the history of later ones.
     """
 
     frame: FrameEntry
@@ -51,10 +56,20 @@ def make_plan(
     every: int,
     limit: int | None,
 ) -> ReplayPlan:
-    """The frames to decide, with notes for the report. instruction, labels: replace those of the bag, if given.
+    """Choose the frames to decide.
 
-    every: take every N-th frame, and all with a reference. limit: stop after this many tasks. Raises EvaluationError if
-    there is no instruction, or no label matches a frame.
+    Args:
+        contents: The bag's contents.
+        instruction: Replaces the bag's instructions; None: use those.
+        labels: Replace the bag's references; None: use those.
+        every: Take every N-th frame, and all frames with a reference.
+        limit: Stop after this many tasks; None: no limit.
+
+    Returns:
+        The tasks, with notes for the report.
+
+    Raises:
+        EvaluationError: There is no instruction, or no label matches a frame.
     """
     notes = list(contents.notes)
     if instruction is None and not contents.instructions:

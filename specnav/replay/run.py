@@ -170,7 +170,12 @@ def load_earlier(run: Path | None) -> list[DecisionRecord]:
 
 
 def run_replay(config: ReplayConfig) -> int:
-    """Replay a bag; returns the exit code, 130 after an interrupt. Raises UsageError and EvaluationError."""
+    """Replay a bag; returns the exit code, 130 after an interrupt.
+
+    Raises:
+        UsageError: No frame could be decided, or an error ended the run.
+        EvaluationError: The bag, the labels or the earlier run cannot be used.
+    """
     from specdec.errors import SpecdecError
     from specnav.replay.edge import check_methods
 

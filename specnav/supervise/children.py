@@ -40,7 +40,18 @@ def emulator_spec(
     verifier: str,
     environment: Mapping[str, str],
 ) -> ChildSpec:
-    """Describe the link emulator between edge and `verifier`, on a free loopback port. seed: of delays and losses."""
+    """Describe the link emulator between edge and cloud, on a free loopback port.
+
+    Args:
+        name: Name of the process.
+        link: The link.
+        seed: Seed of its random delays and losses.
+        verifier: Endpoint of the verifier.
+        environment: Environment variables.
+
+    Returns:
+        What to start.
+    """
     argv = [sys.executable, "-m", "specdec.link.emulator", "--listen", f"{LOOPBACK}:0", "--connect", verifier]
     argv += [*as_arguments(link), "--seed", str(seed)]
     argv += [word for start, lasts in link.outages for word in ("--outage", f"{start}:{lasts}")]

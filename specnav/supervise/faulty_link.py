@@ -51,7 +51,11 @@ class FaultyLink:
     """The link of a drill; every public method may be called from any thread. Use it as a context manager."""
 
     def __init__(self, verifier: str) -> None:
-        """verifier: tcp://HOST:PORT; nothing need listen there yet. The link starts on entering the context."""
+        """Create the link; it starts on entering the context.
+
+        Args:
+            verifier: tcp://HOST:PORT; nothing need listen there yet.
+        """
         self._verifier = verifier
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._open_front()
@@ -104,7 +108,11 @@ class FaultyLink:
     def shut_at(self, point: DecisionPoint) -> threading.Event:
         """Cut the link when a decision reaches a point, holding the message that brought it there.
 
-        Returns an event that is set then.
+        Args:
+            point: Where to cut.
+
+        Returns:
+            An event that is set once the point is reached.
         """
         with self._lock:
             self._point, self._reached = point, threading.Event()

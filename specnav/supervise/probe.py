@@ -48,7 +48,13 @@ class Probe:
         self._running.close()
 
     def listen(self, kind: type, topic: str, reliable: bool = True) -> None:
-        """Record every message of a topic from now on. reliable: otherwise the subscription is best effort."""
+        """Record every message of a topic from now on.
+
+        Args:
+            kind: Message type.
+            topic: The topic.
+            reliable: Whether the subscription is reliable or best effort.
+        """
         kept = self._heard.setdefault(topic, [])
         reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
         qos = QoSProfile(depth=200, reliability=reliability)
@@ -113,9 +119,19 @@ class Probe:
         return self.say(topic, message)
 
     def call(self, kind: type, service: str, request: Any, timeout_s: float = SERVICE_S) -> Any:
-        """Call a service and return its response. Raises HarnessError.
+        """Call a service and wait for its response.
 
-        timeout_s: how long to wait for the service, and then for the response.
+        Args:
+            kind: Service type.
+            service: Its name.
+            request: The request.
+            timeout_s: How long to wait for the service, and then for the response.
+
+        Returns:
+            The response.
+
+        Raises:
+            HarnessError: No response in time.
         """
         if service not in self._clients:
             self._clients[service] = self.node.create_client(kind, service)

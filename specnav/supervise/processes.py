@@ -29,9 +29,14 @@ _libc = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """A process to start. name: of the process and its log. environment: variables added to this process's own.
+    """A process to start.
 
-    ready: the child is ready once its log matches this; None: as soon as it runs. cwd: None: this process's own.
+    Attributes:
+        name: Names the process and its log.
+        argv: The command line.
+        environment: Variables to add to this process's own.
+        ready: The child is ready once its log matches this; None: as soon as it runs.
+        cwd: Working directory; None: this process's own.
     """
 
     name: str
@@ -109,7 +114,8 @@ class Supervisor:
     def start(self, spec: ChildSpec) -> Child:
         """Start a child; its stdout and stderr go to `<log folder>/<name>.log`.
 
-        Raises ChildFailed if a child of that name is running, or the command cannot be started.
+        Raises:
+            ChildFailed: A child of that name is running, or the command cannot be started.
         """
         if spec.name in self._children:
             raise ChildFailed(f"process {spec.name} is already running; stop it first")
@@ -127,9 +133,20 @@ class Supervisor:
 
     @staticmethod
     def launch(spec: ChildSpec, log: IO[bytes], errors: IO[bytes] | None = None) -> Running:
-        """Start a child that leads a session of its own. errors: where stderr goes; None: into the log. Raises OSError.
+        """Start a child that leads a session of its own, with its output in a log.
 
         Tests that start hundreds of children replace this with something faster.
+
+        Args:
+            spec: What to start.
+            log: Where its output goes.
+            errors: Where stderr goes; None: into the log.
+
+        Returns:
+            The process.
+
+        Raises:
+            OSError: It cannot be started.
         """
         return subprocess.Popen(
             list(spec.argv),
@@ -143,7 +160,18 @@ class Supervisor:
         )
 
     def wait_ready(self, child: Child, timeout_s: float) -> str:
-        """Wait until the child is ready; returns its ready line, "" without a pattern. Raises ChildFailed."""
+        """Wait until the child is ready.
+
+        Args:
+            child: The child.
+            timeout_s: How long to wait.
+
+        Returns:
+            Its ready line; "" without a pattern.
+
+        Raises:
+            ChildFailed: The child ended, or was not ready in time.
+        """
         pattern = child.spec.ready
         deadline = time.monotonic() + timeout_s
         while pattern is not None:
@@ -176,7 +204,12 @@ class Supervisor:
     def stop(self, name: str, grace_s: float = 8.0) -> int | None:
         """Stop one child: send SIGINT, then SIGTERM, then SIGKILL to its group.
 
-        grace_s: time to react to SIGINT. Returns its exit code; None if there is no such child.
+        Args:
+            name: Name of the child.
+            grace_s: How long it may take to react to SIGINT.
+
+        Returns:
+            Its exit code; None if there is no such child.
         """
         child = self._children.pop(name, None)
         if child is None:

@@ -86,7 +86,14 @@ class Stack(Graph):
         motion: Mapping[str, Parameter] = NOTHING,
         deciding: Mapping[str, Parameter] = NOTHING,
     ) -> None:
-        """folder: for logs. motion, deciding: parameters of motion_node and vlm_nav_node that override the file's."""
+        """Create the stack.
+
+        Args:
+            folder: For the logs.
+            pair: The models; None: the default ones.
+            motion: Parameters of motion_node that override the file's.
+            deciding: Parameters of vlm_nav_node that override the file's.
+        """
         super().__init__(folder)
         self.pair = pair or TrialPair()
         self._motion = {"max_linear": 0.5, "max_angular": 0.8, **motion}
@@ -203,9 +210,15 @@ class Stack(Graph):
         return self.probe.say(CANCEL, Empty())
 
     def reset(self, split: str = "train", absent: bool = False, ahead: bool = False) -> int:
-        """Put the robot into a new room; returns its seed. split: of the simulator's episodes.
+        """Put the robot into a new room.
 
-        absent: the room lacks the object that the robot is asked to find. ahead: the robot faces it.
+        Args:
+            split: Split of the simulator's episodes.
+            absent: The room does not contain the object that the robot is asked to find.
+            ahead: The robot faces that object.
+
+        Returns:
+            The room's seed.
         """
         self.seed += 1
         while ahead and not make_episode(self.seed, split).target_is_ahead:

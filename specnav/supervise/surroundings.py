@@ -45,9 +45,15 @@ class Domain:
     """
 
     def __init__(self, used_ports: frozenset[int], first: int, locks: Path | None = None) -> None:
-        """Reserve a free domain, `first` before others. used_ports: UDP ports in use on this machine.
+        """Reserve a free domain.
 
-        locks: folder of the lock files; None: the one for temporary files. Raises HarnessError if none is free.
+        Args:
+            used_ports: UDP ports in use on this machine.
+            first: The domain to try first.
+            locks: Folder of the lock files; None: the one for temporary files.
+
+        Raises:
+            HarnessError: No domain is free.
         """
         folder = Path(tempfile.gettempdir()) if locks is None else locks
         for offset in range(len(DOMAINS)):
@@ -73,9 +79,15 @@ class Domain:
 
 
 def ros_environment(domain: int, log_folder: Path, threads: int) -> dict[str, str]:
-    """Variables for the ROS processes of a run, beside this process's own. log_folder: for logs and ROS_HOME.
+    """Return variables for the ROS processes of a run, to be added to this process's environment.
 
-    threads: OpenMP threads per process.
+    Args:
+        domain: The ROS domain.
+        log_folder: Folder for logs and ROS_HOME.
+        threads: OpenMP threads per process.
+
+    Returns:
+        The variables.
     """
     return {
         "ROS_DOMAIN_ID": str(domain),
@@ -105,10 +117,16 @@ def segments_of(pids: Sequence[int], maps_folder: Path = Path("/proc")) -> set[P
 
 
 def remove_segments(segments: Iterable[Path]) -> int:
-    """Remove those of the given files that no other process has mapped; returns how many.
+    """Remove those of the given files that no other process has mapped.
 
     Segments of ended participants stay mapped in this process, because Fast DDS unmaps what it has read only when the
     process ends; they are removed regardless, since nothing would remove them later. Port files mapped here are kept.
+
+    Args:
+        segments: The files.
+
+    Returns:
+        The number of files removed.
     """
     others = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()} - {os.getpid()}
     held, here = segments_of(sorted(others)), segments_of([os.getpid()])

@@ -19,10 +19,16 @@ START_TIMEOUT_S = 300.0
 
 @contextmanager
 def verifier_process(server: ServerConfig) -> Iterator[Callable[[], str]]:
-    """Start `python -m cloud_verifier` on a free port, in the background, and stop it at the end.
+    """Start `python -m cloud_verifier` on a free port, and stop it at the end.
 
-    Yields a function that waits until the verifier serves and returns its endpoint. It raises UsageError if the
-    verifier is not ready in time or ends first; the message then contains the verifier's last line.
+    The verifier starts in the background, so that the caller can do other work meanwhile.
+
+    Args:
+        server: The verifier's settings; its address is replaced.
+
+    Yields:
+        A function that waits until the verifier serves and returns its endpoint. It raises UsageError if the verifier
+        is not ready in time or ends first; the message then contains the verifier's last line.
     """
     server = replace(server, bind=f"{LOOPBACK}:0")
     # The caller's paths are relative to the caller's working directory.

@@ -15,9 +15,19 @@ TAIL_CHARS = 3000
 def wait_until(
     done: Callable[[], bool], timeout_s: float, what: str, explain: Callable[[], str] = lambda: ""
 ) -> float:
-    """Wait for a condition; returns when it held (time.monotonic). Raises HarnessError.
+    """Wait for a condition.
 
-    what: what is waited for, for the error message. explain: gives details for it; their end is shown.
+    Args:
+        done: The condition.
+        timeout_s: How long to wait.
+        what: What is waited for, for the error message.
+        explain: Returns details for the error message; its end is shown.
+
+    Returns:
+        When the condition held (time.monotonic).
+
+    Raises:
+        HarnessError: It did not hold in time.
     """
     deadline = time.monotonic() + timeout_s
     while not done():

@@ -53,7 +53,12 @@ class MetricSample:
 
 @dataclass(frozen=True)
 class Scrape:
-    """The result of one scrape, made at `at_s`. samples: by metric name, without `specdec_`."""
+    """The result of one scrape.
+
+    Attributes:
+        at_s: When it was made, s.
+        samples: Samples by metric name, without `specdec_`.
+    """
 
     at_s: float
     samples: Mapping[str, Sequence[MetricSample]]
@@ -126,7 +131,12 @@ def parse(text: str, at_s: float) -> Scrape:
 
 @dataclass(frozen=True)
 class Quantile:
-    """A quantile of a histogram, None without observations. beyond: it lies above the last finite bound, `seconds`."""
+    """A quantile of a histogram.
+
+    Attributes:
+        seconds: The quantile; None without observations.
+        beyond: It lies above the histogram's last finite bound, which `seconds` is.
+    """
 
     seconds: float | None
     beyond: bool = False

@@ -17,7 +17,15 @@ TITLES = ("client", "sessions", "tok/s", "accepted", "msg/s", "up/s", "down/s", 
 
 
 def view_of(headline: str, interval: Interval | None) -> RenderableType:
-    """Draw the whole view. headline: address, time, whether it answers. interval: None before the first one."""
+    """Draw the whole view.
+
+    Args:
+        headline: Address, time, and whether the verifier answers.
+        interval: The latest interval; None before there is one.
+
+    Returns:
+        What to print.
+    """
     if interval is None:
         return Text(headline)
     return Group(Text(headline, style="bold"), Text(), _whole(interval), Text(), _clients(interval))

@@ -50,10 +50,14 @@ class WantedAcceptance:
 
 
 def read_acceptance(text: str, gamma: int) -> WantedAcceptance:
-    """Parse `tau:T`, `tau:T@N`, `tau:T@G+1` or `alpha:A`. Its str() parses back to an equal value for any gamma.
+    """Parse a requested acceptance. Its str() parses back to an equal value for any gamma.
 
-    gamma: the run's draft tokens per round, used where `text` names none. Raises EvaluationError for another form, an
-    impossible value, or an ambiguous `@N`.
+    Args:
+        text: `tau:T`, `tau:T@N`, `tau:T@G+1` or `alpha:A`.
+        gamma: the run's draft tokens per round, used where `text` names none.
+
+    Raises:
+        EvaluationError: for another form, an impossible value, or an ambiguous `@N`.
     """
     if found := _ALPHA.fullmatch(text.strip()):
         alpha = float(found[1])

@@ -40,9 +40,14 @@ def make_rows(
     flips: Sequence[Flip] = (),
     noise: float = 0.0,
 ) -> list[BenchRow]:
-    """One row per contestant, in the given order. comparable: those whose ids must equal those of `ar`.
+    """One row per contestant, in the given order.
 
-    flips: replayed deviations from `ar`; one with a margin of at most twice `noise`, that of a logit, is a near-tie.
+    Args:
+        answers: of all contestants.
+        methods: the contestants.
+        comparable: contestants whose ids must equal those of `ar`.
+        flips: replayed deviations from `ar`; one with a margin of at most twice `noise` is a near-tie.
+        noise: numeric noise of a logit.
     """
     common = common_answers(answers, methods)
     reference = common.get(REFERENCE, [])

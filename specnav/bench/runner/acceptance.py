@@ -110,11 +110,16 @@ def overlaps(model: LoadedModel, told: TargetAnswer, disturbance: Disturbance) -
 
 
 def rounds_of(right: Sequence[bool], ends: bool, gamma: int, limit: int) -> list[int]:
-    """Tokens gained in each round of `sd`. right: for every position, whether the draft picks the target's token.
+    """Tokens gained in each round of `sd`.
 
     The first draft is sent before the first token is known. That token comes with the reply to the prompt and counts
     for no round. A draft leaves room for the verdict's own token. An EOS is always the verdict's own token.
-    ends: whether the last token is an EOS. limit: largest number of tokens of the answer.
+
+    Args:
+        right: for every position, whether the draft picks the target's token.
+        ends: whether the last token is an EOS.
+        gamma: draft tokens per round.
+        limit: largest number of tokens of the answer.
     """
     gained: list[int] = []
     known, total = 1, len(right)
@@ -171,8 +176,16 @@ def calibrate(
 ) -> AcceptanceRecord:
     """Bisect the noise strength at which the model, drafting for itself, has the wanted acceptance. Deterministic.
 
-    model: the target's weights, undisturbed. Raises EvaluationError for an acceptance above the target's own on these
-    questions, or below that of pure noise.
+    Args:
+        model: the target's weights, undisturbed.
+        questions: of the run.
+        options: of the run.
+        wanted: the requested acceptance.
+        seed: of the noise.
+        progress: called with a text about the progress.
+
+    Raises:
+        EvaluationError: for an acceptance above the target's own on these questions, or below that of pure noise.
     """  # fmt: skip
     asked = list(told_of(model, questions, options, progress))
     bench = CalibrationSet(model, [told for _, told in asked], wanted, seed)

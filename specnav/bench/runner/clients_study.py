@@ -99,10 +99,18 @@ def run_clients_study(
     flags: Mapping[str, Any], time_scale: float | None, clients: str | None, seconds: float | None,
     curve: Path | None, measure: Measure | None = None,
 ) -> int:
-    """Run the study; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+    """Run the study; returns the exit code (130 when interrupted).
 
-    flags: of `specnav bench`, None where not given. clients: numbers of clients, separated by commas. seconds: length
-    of a measurement. curve: result of the study `batch`, used for planning. measure: makes one measurement; for tests.
+    Args:
+        flags: of `specnav bench`, None where not given.
+        time_scale: factor on every time of the operating point.
+        clients: numbers of clients, separated by commas.
+        seconds: length of a measurement.
+        curve: result of the study `batch`, used for planning.
+        measure: makes one measurement; for tests.
+
+    Raises:
+        UsageError: for wrong flags; the errors of the rooms used pass through.
     """  # fmt: skip
     scale = time_scale or TIME_SCALE
     plan = _plan(flags, scale, clients, seconds or SECONDS * max(1.0, scale), curve)

@@ -107,8 +107,12 @@ def time_rows_of(
 ) -> list[tuple[int, float]]:
     """(rows, median milliseconds) of forwards as a drafter makes them: extend a session, then roll it back.
 
-    context: tokens in the KV cache; fewer if the model's context is shorter. budget_s: seconds to spend. clock: None:
-    the one that suits the model.
+    Args:
+        model: a draft model.
+        rows: numbers of rows to time.
+        context: tokens in the KV cache; fewer if the model's context is shorter.
+        budget_s: seconds to spend.
+        clock: None: the one that suits the model.
     """  # fmt: skip
     context = min(context, model.context_limit - max(rows) - 2)
     ids = text_ids(model, context + max(rows))

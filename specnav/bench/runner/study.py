@@ -48,10 +48,13 @@ def run_studies(
     time_scale: float = TIME_SCALE,
     run: Callable[[BenchConfig, StudyTerminalView], int] = run_bench,
 ) -> int:
-    """Run the studies named in `given`; returns the exit code. Raises UsageError and the rooms' errors.
+    """Run the named studies; returns the exit code. Raises UsageError and the rooms' errors.
 
-    flags: of `specnav bench`, None where not given. time_scale: factor on every time of the operating point. run: makes
-    one setting's bench run.
+    Args:
+        flags: of `specnav bench`, None where not given.
+        given: names of studies.
+        time_scale: factor on every time of the operating point.
+        run: makes one setting's bench run.
     """
     studies = [study_named(name) for name in study_names(given)]
     check_flags(flags, studies)

@@ -299,10 +299,19 @@ def simulate(
     keep: bool = False,
     auto: Mapping[LinkProfile, str] = EMPTY,
 ) -> FleetRun:
-    """Simulate a fleet with one method of `pair.METHODS`. most_open: decisions in progress at which the run is aborted.
+    """Simulate a fleet with one method.
 
-    keep: record the time of each chunk and return the decisions of the whole run. auto: the method that `auto` uses on
-    each link. Raises EvaluationError for an unknown method, or for `auto` without a method for each link.
+    Args:
+        fleet: the fleet.
+        method: one of `pair.METHODS`.
+        seed: of all random draws.
+        window: warm-up, measured time and drain.
+        most_open: decisions in progress at which the run is aborted as overloaded.
+        keep: record the time of each chunk and return the decisions of the whole run.
+        auto: the method that `auto` uses on each link.
+
+    Raises:
+        EvaluationError: for an unknown method, or for `auto` without a method for each link.
     """
     checked(method)
     if method == "auto" and not all(profile in auto for profile, _ in fleet.links):
