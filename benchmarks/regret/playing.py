@@ -11,7 +11,7 @@ from benchmarks.regret.worlds import ROWS, SimulatedWorld
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.stats import AnswerStats
 from specdec.models import Prompt
-from specdec.options import GenerationOptions
+from specdec.options import DecodingOptions, GenerationOptions
 
 FIXED = ("ar", "sd", "fsd", "specedge", "picospec")
 """The fixed methods with which `auto` is compared; CLOUD is added if the cloud has a draft model, and LOOKUP if the
@@ -52,24 +52,27 @@ def play(
     method: str,
     language: SimulatedLanguage,
     heard: SimulatedLanguage | None = None,
+    gamma: int = DecodingOptions.gamma,
 ) -> PlayedWorld:
     """Decode all answers of a world with one decoder. heard: a text of the same length that the decoder answers first,
     keeping its measurements. Raises AssertionError if an answer is not the target's own.
     """
-    machine, decoder = _decoder(world, method, language)
+    machine, decoder = _decoder(world, method, language, gamma)
     if heard is not None:
-        _, earlier = _decoder(world, method, heard)
+        _, earlier = _decoder(world, method, heard, gamma)
         _answers(world, earlier, heard)
         decoder.knows_as(earlier)
     answers = _answers(world, decoder, language)
     return PlayedWorld(method, world.tokens, machine.now, machine.edge_s, answers)
 
 
-def _decoder(world: SimulatedWorld, method: str, language: SimulatedLanguage) -> tuple[Machine, EdgeDecoder]:
+def _decoder(
+    world: SimulatedWorld, method: str, language: SimulatedLanguage, gamma: int
+) -> tuple[Machine, EdgeDecoder]:
     machine = Machine(world, language)
     row_us = [(rows, round(1e3 * world.draft.for_rows(rows))) for rows in ROWS[:-1]] if world.told else []
     draft = SimulatedDraft(language, machine.forward, machine.prefill, row_us)
-    return machine, EdgeDecoder(machine, draft, method, clock=machine)  # type: ignore[arg-type]
+    return machine, EdgeDecoder(machine, draft, method, gamma, clock=machine)  # type: ignore[arg-type]
 
 
 def _answers(
