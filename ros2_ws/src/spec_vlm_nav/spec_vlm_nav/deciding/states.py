@@ -66,6 +66,7 @@ class NavigatorEvent(enum.Enum):
 
 
 Handler = Callable[[Situation, Any, float], None]
+"""Takes the situation, the event's payload, and the time (steady clock, s)."""
 
 
 @dataclass(frozen=True)
