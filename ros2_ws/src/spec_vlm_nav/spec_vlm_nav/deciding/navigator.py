@@ -30,8 +30,7 @@ from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.common.status import GOING_ON, Status
-from spec_vlm_nav.deciding.handlers.clocks import SHORTEST_STALL_S
-from spec_vlm_nav.deciding.handlers.operator import InstructionRefusal
+from spec_vlm_nav.deciding.handlers.instructions import InstructionRefusal, SHORTEST_STALL_S
 from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, NavigatorOutputs
 from spec_vlm_nav.deciding.parts.situation import Situation
