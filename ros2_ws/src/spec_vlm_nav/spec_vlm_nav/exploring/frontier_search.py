@@ -36,10 +36,9 @@ from spec_vlm_nav.exploring.detour import Detour, STRIDES
 from spec_vlm_nav.exploring.enclosed import CLEAR_M, Enclosed, FLOOR_M, LENGTH_M
 from spec_vlm_nav.exploring.floor_reading import read_floor, RobotBody
 from spec_vlm_nav.exploring.moves import Move, Observation, turn_by
-from spec_vlm_nav.exploring.passing import Passing
 from spec_vlm_nav.exploring.search_map import CELL, SearchMap
 from spec_vlm_nav.exploring.search_plan import LEAST_TURN, limited, next_leg
-from spec_vlm_nav.exploring.side_obstacles import SideObstacles
+from spec_vlm_nav.exploring.side_obstacles import Passing, SideObstacles
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.language.sightings import Sighting
 

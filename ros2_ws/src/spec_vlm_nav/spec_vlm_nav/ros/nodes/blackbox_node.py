@@ -43,12 +43,13 @@ from spec_vlm_nav.common.errors import BlackboxError
 from spec_vlm_nav.common.kept_file import given_path
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.ros.basics import Diagnostics, steady_timer, TextThrottle
-from spec_vlm_nav.ros.blackbox.facts import NodeParameters, versions
-from spec_vlm_nav.ros.blackbox.topics import (
+from spec_vlm_nav.ros.blackbox import (
     heard_topics,
+    NodeParameters,
     RecordedTopic,
     subscribe_raw,
     type_name,
+    versions,
 )
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.messages import raw_of, status_of

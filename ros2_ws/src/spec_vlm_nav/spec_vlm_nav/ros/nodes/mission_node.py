@@ -59,8 +59,7 @@ from spec_vlm_nav.ros.basics import DeferringServer, Diagnostics, qos, RELIABLE,
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.messages import duration_of, pose_of, status_of
-from spec_vlm_nav.ros.missions.course_driver import CourseDriver
-from spec_vlm_nav.ros.missions.instructing import Instructor, LOST
+from spec_vlm_nav.ros.missions import CourseDriver, Instructor, LOST
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe
 from spec_vlm_nav_interfaces.action import RunMission
