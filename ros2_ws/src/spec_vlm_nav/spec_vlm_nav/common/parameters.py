@@ -189,10 +189,7 @@ def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
 
 def markdown(table: Sequence[Parameter]) -> str:
     """Return the table as Markdown."""
-    rows = [
-        "| parameter | default | allowed | live | safer | meaning |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = ["| parameter | default | allowed | live | safer | meaning |", "|---|---|---|---|---|---|"]
     for p in table:
         text = str(p.default).lower() if isinstance(p.default, bool) else str(p.default)
         default = f"`{text or chr(34) * 2}`"
