@@ -59,11 +59,7 @@ _TROUBLES = ("damaged", "lost", "not_h264", "empty", "repeated", "stray")
 
 @dataclass
 class DecodeCounts:
-    """
-    Counts of inputs and outputs.
-
-    All but `fed` and `pictures` count dropped inputs or events.
-    """
+    """Counts of inputs and outputs. All but `fed` and `pictures` count dropped inputs or events."""
 
     fed: int = 0
     pictures: int = 0

@@ -211,11 +211,7 @@ class Numbering:
         self._last: int | None = None
 
     def read_slice(self, nal: bytes) -> SliceHead | None:
-        """
-        Return the head of a slice.
-
-        None if it cannot be parsed or its parameter sets were not received.
-        """
+        """Return the head of a slice. None if it cannot be parsed or its parameter sets were not received."""
         bits = _Bits(nal[1:_HEAD])
         try:
             first, slice_type, pps = bits.ue(), bits.ue(), bits.ue()
@@ -239,11 +235,7 @@ class Numbering:
                 self._pps[pps.number] = pps
 
     def follow(self, head: SliceHead) -> bool:
-        """
-        Record the next picture.
-
-        Returns whether a picture that it may refer to is missing before it.
-        """
+        """Record the next picture. Returns whether a picture that it may refer to is missing before it."""
         sps = self._sps_of(head.pps)
         assert sps is not None  # read_slice needed it
         last = 0 if head.is_idr else self._last

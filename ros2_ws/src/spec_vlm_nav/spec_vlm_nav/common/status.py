@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-A motion command's status as reported by motion_node.
-
-The fields correspond to MotionStatus.msg.
-"""
+"""A motion command's status as reported by motion_node. The fields correspond to MotionStatus.msg."""
 
 from __future__ import annotations
 

@@ -131,11 +131,7 @@ class Navigator(Situation):
         react(self, NavigatorEvent.FRAME, frame, now)
 
     def on_link(self, link: LinkState, now: float, reason: str = "") -> None:
-        """
-        Record the link's state.
-
-        Without a verifier the robot moves only in a declared degraded mode.
-        """
+        """Record the link's state. Without a verifier the robot moves only in a declared degraded mode."""
         was, self.link = self.link, link
         if link is LinkState.UP and was is not LinkState.UP:
             react(self, NavigatorEvent.LINK_BACK, reason, now)

@@ -59,11 +59,7 @@ _STEPS = tuple((dx, dy, CELL * math.hypot(dx, dy)) for dx in (-1, 0, 1) for dy i
 
 @dataclass(frozen=True)
 class Leg:
-    """
-    The next motion of a search.
-
-    turn: radians, left positive; 0: walk `distance` metres straight ahead.
-    """
+    """The next motion of a search. turn: radians, left positive; 0: walk `distance` metres straight ahead."""
 
     turn: float
     distance: float = 0.0

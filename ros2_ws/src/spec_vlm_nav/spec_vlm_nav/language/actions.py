@@ -41,11 +41,7 @@ _TURNS = (ActionKind.TURN_LEFT, ActionKind.TURN_RIGHT)
 
 @dataclass(frozen=True)
 class Action:
-    """
-    One motion.
-
-    `amount` is in centimetres for FORWARD, in degrees for turns, 0 for STOP.
-    """
+    """One motion. `amount` is in centimetres for FORWARD, in degrees for turns, 0 for STOP."""
 
     kind: ActionKind
     amount: float = 0.0

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DecisionJob:
-    """
-    One decision to make.
-
-    past: encoded frames of earlier decisions of this instruction, oldest first.
-    """
+    """One decision to make. past: encoded frames of earlier decisions of this instruction, oldest first."""
 
     number: int
     instruction: str

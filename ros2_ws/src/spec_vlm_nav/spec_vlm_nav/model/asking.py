@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-Builds the question for a model from a job.
-
-The settings choose the wording and the order of the answer.
-"""
+"""Builds the question for a model from a job. The settings choose the wording and the order of the answer."""
 
 from __future__ import annotations
 

@@ -103,11 +103,7 @@ class Decider(Protocol):
     """
 
     def open(self, on_link_change: Callable[[LinkState], None]) -> None:  # noqa: A003
-        """
-        Start the link monitor.
-
-        on_link_change: called from the monitor's thread; it must not block.
-        """
+        """Start the link monitor. on_link_change: called from the monitor's thread; it must not block."""
 
     def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
         """Answer a job. Raises DecisionFailed."""

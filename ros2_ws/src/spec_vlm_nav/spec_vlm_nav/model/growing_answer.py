@@ -85,11 +85,7 @@ def answer_of(
     stats: AnswerStats,
     prepared_ms: float,
 ) -> ModelAnswer:
-    """
-    Build a ModelAnswer from specdec's AnswerStats.
-
-    Its times begin `prepared_ms` before the generation.
-    """
+    """Build a ModelAnswer from specdec's AnswerStats. Its times begin `prepared_ms` before the generation."""
     prepared_s = prepared_ms / 1e3
     return ModelAnswer(
         text=text,

@@ -288,11 +288,7 @@ class SpeculativeDecider:
         tell: GrowingAnswer,
         cancel: threading.Event,
     ) -> ModelAnswer:
-        """
-        Return the target's answer.
-
-        Raises DecisionFailed with the answer so far.
-        """
+        """Return the target's answer. Raises DecisionFailed with the answer so far."""
         decoder = self._edge(s)
         failure: tuple[ErrorCode, str] | None = None
         # With draft_only_slow, decoding ends as soon as the link counts as lost.

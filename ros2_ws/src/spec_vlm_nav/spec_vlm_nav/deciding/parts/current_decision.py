@@ -174,11 +174,7 @@ class Unverified:
 
     @property
     def says_stop(self) -> bool:
-        """
-        Whether the open decision is the draft model's STOP.
-
-        Only a confirmed STOP ends the instruction.
-        """
+        """Whether the open decision is the draft model's STOP. Only a confirmed STOP ends the instruction."""
         return self.decision is not None and self.decision.action.is_stop
 
     def stop_waits_for(self, now: float) -> float:

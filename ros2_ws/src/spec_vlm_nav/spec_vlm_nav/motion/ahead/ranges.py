@@ -35,11 +35,7 @@ from spec_vlm_nav.motion.ahead.corridor import (
 
 @dataclass(frozen=True)
 class Scan:
-    """
-    A laser scan (see sensor_msgs/LaserScan).
-
-    Ranges in metres, angles in radians, left positive.
-    """
+    """A laser scan (see sensor_msgs/LaserScan). Ranges in metres, angles in radians, left positive."""
 
     ranges: npt.NDArray[np.float32]
     angle_min: float

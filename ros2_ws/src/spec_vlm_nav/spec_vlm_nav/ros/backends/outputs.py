@@ -109,11 +109,7 @@ class SportOutput(Output):
         }
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
-        """
-        Publish the requests for one velocity.
-
-        Publishes nothing once the robot stands after a stop.
-        """
+        """Publish the requests for one velocity. Publishes nothing once the robot stands after a stop."""
         if not self._has_begun and self._is_found():
             self._has_begun = True
             self._publish(self._encoder.begin())
@@ -145,21 +141,13 @@ class SportOutput(Output):
 
 
 class Nav2Output(Output):
-    """
-    Sends no velocities while Nav2 drives.
-
-    A stop cancels the goal and also publishes zero on `cmd_vel`.
-    """
+    """Sends no velocities while Nav2 drives. A stop cancels the goal and also publishes zero on `cmd_vel`."""
 
     def __init__(self, goals: Nav2Goals, zero: TwistOutput) -> None:
         self._goals, self._zero = goals, zero
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
-        """
-        Send nothing: Nav2 sends the velocities.
-
-        While a canceled goal lingers, it sends zero.
-        """
+        """Send nothing: Nav2 sends the velocities. While a canceled goal lingers, it sends zero."""
         if self._goals.insist():
             self._zero.stop()
 
