@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-The folder of black-box files: their names, their total size, and atomic writes.
-
-Only files with a black-box name are ever counted or removed.
-"""
+"""The folder of black-box files; only files with a black-box name are ever counted or removed."""
 
 from __future__ import annotations
 

@@ -221,11 +221,7 @@ class H264Decoder:
 
 
 class StreamDiagnostics:
-    """
-    Builds the /diagnostics row of a video stream.
-
-    Each problem is reported once, in the next report after it occurred.
-    """
+    """Builds the /diagnostics row of a video stream; each problem is reported once, by the next report."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = asdict(DecodeCounts())

@@ -63,12 +63,7 @@ class RawImage:
 
 @dataclass(frozen=True)
 class Frame:
-    """
-    A camera message.
-
-    It holds the picture, its header stamp (seconds, nanoseconds), and its receive time (steady
-    clock, s).
-    """
+    """A camera message: picture, header stamp (seconds, nanoseconds), receive time (steady clock, s)."""
 
     picture: bytes | RawImage
     stamp: tuple[int, int]
@@ -224,11 +219,7 @@ def black_like(encoded: bytes) -> bytes:
 
 
 def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
-    """
-    Return a small grey version of a picture, float32 [35, 56], 0 to 255.
-
-    Raises FrameError if it cannot be decoded.
-    """
+    """Return a small grey version of a picture, float32 [35, 56], 0 to 255. Raises FrameError."""
     if isinstance(picture, RawImage):
         grey = from_raw(picture).convert("L")
     else:
@@ -245,11 +236,7 @@ def difference(one: bytes | RawImage, other: bytes | RawImage) -> float:
 
 
 def same_scene(one: bytes | RawImage, other: bytes | RawImage, tolerance: float) -> bool:
-    """
-    Return whether two pictures differ by at most `tolerance` grey levels.
-
-    False if one cannot be decoded.
-    """
+    """Return whether two pictures can be decoded and differ by at most `tolerance` grey levels."""
     try:
         return difference(one, other) <= tolerance
     except FrameError:

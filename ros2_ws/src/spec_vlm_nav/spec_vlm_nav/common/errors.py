@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-The exceptions of the robot package.
-
-Each message is one line that says what is wrong and what to do about it.
-"""
+"""The exceptions of the robot package; each message says in one line what is wrong and what to do."""
 
 
 class NavigationError(Exception):

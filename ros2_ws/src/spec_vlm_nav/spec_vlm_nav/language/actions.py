@@ -78,11 +78,7 @@ class Action:
 
     @property
     def sentence(self) -> str:
-        """
-        Return the action's sentence, or "" if it has none.
-
-        Halved turns and other motions of the exploration policy have none.
-        """
+        """Return the action's sentence; "" for halved turns and other motions of the exploration policy."""
         return _SENTENCE_OF.get(self, "")
 
 

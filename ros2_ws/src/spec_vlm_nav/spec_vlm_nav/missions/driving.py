@@ -169,12 +169,7 @@ def code_of(state: MotionState) -> ErrorCode:
 
 
 class Driver:
-    """
-    Carries out one course.
-
-    send: sends a motion and returns its sequence number. done: called once at the end with a code
-    and a reason.
-    """
+    """Carries out one course; send: returns a motion's sequence number. done: called once, at the end."""
 
     def __init__(
         self,

@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-Data types of one decision: the job, the question, the answer and the failure.
-
-This module has no behaviour and imports neither ROS nor models.
-"""
+"""Data types of one decision: the job, the question, the answer and the failure."""
 
 from __future__ import annotations
 
@@ -47,11 +43,7 @@ class DecisionJob:
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """
-    The exact prompt and options for a model.
-
-    verified: ids at the beginning of the answer that the target has verified.
-    """
+    """The exact prompt and options; verified: the answer's first ids, which the target has verified."""
 
     prompt: Prompt
     options: GenerationOptions
@@ -91,11 +83,7 @@ class ModelAnswer:
 
 
 class DecisionFailed(NavigationError):
-    """
-    A decision without a complete answer.
-
-    It carries the code, a one-line reason, and the part of the answer that exists.
-    """
+    """A decision without a complete answer: code, one-line reason, and the part of the answer there is."""
 
     def __init__(self, code: ErrorCode, message: str, answer: ModelAnswer | None = None) -> None:
         super().__init__(message)

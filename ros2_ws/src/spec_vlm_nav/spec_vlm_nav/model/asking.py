@@ -42,11 +42,7 @@ if TYPE_CHECKING:
 
 
 def prompt_spec(model: str, preset: str) -> PromptSpec:
-    """
-    Return the prompt specification of a preset.
-
-    For "auto" it is the file in the model's folder, otherwise the preset that suits the model.
-    """
+    """Return a preset's prompt specification; "auto": the model's file, else the preset that suits it."""
     if preset != "auto":
         return PromptSpec.preset(preset)
     folder = folder_of(model)
@@ -79,22 +75,14 @@ def grammars_of(tokenizer: Any) -> Grammars:
 
 @dataclass(frozen=True)
 class QuestionWriter:
-    """
-    Builds questions by `spec` for the model of `tokenizer`.
-
-    grammars: compiles grammars for this model; None: no grammar is used.
-    """
+    """Builds questions by `spec` for the model of `tokenizer`; grammars: None: no grammar is used."""
 
     spec: PromptSpec
     tokenizer: Any
     grammars: Grammars | None = None
 
     def ask(self, job: DecisionJob, settings: DecoderSettings) -> tuple[ModelQuestion, bytes]:
-        """
-        Return the question of a job and its frame as JPEG.
-
-        Raises DecisionFailed if no prompt can be built for the job.
-        """
+        """Return a job's question and its frame as JPEG. Raises DecisionFailed if no prompt can be built."""
         try:
             prompt, jpeg = self.prompt(job, settings.picture)
         except (FrameError, InstructionError) as error:

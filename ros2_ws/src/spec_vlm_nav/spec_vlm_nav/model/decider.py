@@ -84,12 +84,7 @@ class OnText(Protocol):
     """Callback for a growing answer."""
 
     def __call__(self, text: str, jpeg: bytes, unverified: bool = False) -> None:
-        """
-        Receive the answer so far.
-
-        text: all of the answer so far. jpeg: the frame. unverified: its end comes from the draft
-        model alone.
-        """
+        """Receive all of the answer so far; unverified: its end comes from the draft model alone."""
 
 
 class Decider(Protocol):
@@ -129,11 +124,7 @@ class Decider(Protocol):
         """Return the link's state; UNKNOWN while closed."""
 
     def so_far(self) -> Sequence[tuple[str, int]]:
-        """
-        Return the tokens of the answer under way, each with its `course.Origin`.
-
-        Computed on request; tokens whose origin is not known yet are left out.
-        """
+        """Return the tokens of the answer under way, each with its `course.Origin`, as far as known."""
 
     def course(self) -> RoundHistory:
         """Return a summary of the last rounds: the method's choice, the verifier's load."""

@@ -104,11 +104,7 @@ class SpeculativeDecider:
     """
 
     def __init__(self, settings: DecoderSettings) -> None:
-        """
-        Load the draft model and its tokenizer.
-
-        Raises SpecdecError or NavigationError, each with a one-line message.
-        """
+        """Load the draft model and its tokenizer. Raises SpecdecError or NavigationError, of one line."""
         spec = fitting_spec(settings, get_method(settings.method).needs_draft_model)
         if settings.verifier_key:
             read_key(settings.verifier_key)  # reports an unusable key now
@@ -353,11 +349,7 @@ class SpeculativeDecider:
         tell: GrowingAnswer,
         cancel: threading.Event,
     ) -> ModelAnswer:
-        """
-        Continue the verified beginning with the draft model alone; the result is marked.
-
-        Raises DecisionFailed.
-        """
+        """Continue the verified beginning with the draft alone, marked unverified. Raises DecisionFailed."""
         assert self._model is not None, "fitting_spec refuses this configuration"
         self._counts.decodes_cut += bool(known.prompt_ids)
         started_ms = (time.monotonic() - began) * 1e3
@@ -414,11 +406,7 @@ class SpeculativeDecider:
             self._counts.failures += 1
 
     def _warm_up(self, model: LoadedModel | None) -> None:
-        """
-        Run the draft once on a black picture.
-
-        A model that cannot process a prompt fails here, not during a decision.
-        """
+        """Run the draft once on a black picture: a model that cannot must fail here, not in a decision."""
         asker = self._current[1]
         black = to_jpeg(Image.new("RGB", WARM_UP_SIZE))
         frames = choose_frames(asker.spec, (), black, black)
@@ -440,12 +428,7 @@ def _load(settings: DecoderSettings, folder: str) -> LoadedModel:
 
 
 def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:
-    """
-    Return the prompt specification.
-
-    Raises ParameterError if the settings need a draft model that is not loaded, or an unsupported
-    answer order.
-    """
+    """Return the prompt specification. Raises ParameterError for a missing draft, or an answer order."""
     if get_method(settings.method).needs_draft_model and not has_draft_model:
         raise ParameterError(
             f"parameter method = {settings.method!r} refused: the draft model is not loaded, "

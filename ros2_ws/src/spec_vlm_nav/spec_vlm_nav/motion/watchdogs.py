@@ -39,11 +39,7 @@ LIVES_S = 2.0  # a session heard within this time is not dropped for a new one
 
 @dataclass(frozen=True)
 class WatchdogConfig:
-    """
-    Timeouts in seconds and limits of a jump.
-
-    A timeout of 0 disables its watchdog; the odometry watchdog cannot be disabled.
-    """
+    """Timeouts, s (0: not watched; odometry always is), and limits of a jump."""
 
     odom_timeout_s: float = 0.5
     odom_jump_m: float = fixed(0.5)  # between two odometry messages
@@ -69,11 +65,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Supervision:
-    """
-    A heartbeat of the navigator as received (see Supervision.msg).
-
-    A negative age means unknown; it is not watched.
-    """
+    """A heartbeat of the navigator (see Supervision.msg); a negative age is unknown and not watched."""
 
     session: int
     camera_age_s: float = -1.0
@@ -227,11 +219,7 @@ class _Session:
 
 
 class SupervisionWatch:
-    """
-    Watches the navigator's heartbeats, one record per session.
-
-    It tracks silence and the reported ages of the camera and the verifier.
-    """
+    """Watches the navigator's heartbeats by session: silence, and reported ages of camera and verifier."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, _Session] = {}
@@ -280,11 +268,7 @@ class SupervisionWatch:
         return self._aged(told.camera_age_s, session, now) if told else -1.0
 
     def verifier_age_s(self, session: int | None, now: float) -> float:
-        """
-        Return the reported seconds since the verifier was heard, plus the time since the report.
-
-        Negative: unknown.
-        """
+        """Return the verifier's reported age plus the time since the report; negative: unknown."""
         told = self.told(session)
         return self._aged(told.verifier_age_s, session, now) if told else -1.0
 

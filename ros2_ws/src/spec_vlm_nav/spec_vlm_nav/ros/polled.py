@@ -68,11 +68,7 @@ class PolledTopic:
         )
 
     def take(self) -> Any:
-        """
-        Return the oldest kept message that was not taken before, else None.
-
-        With a depth of 1 it is the newest.
-        """
+        """Return the oldest message not taken before (with a depth of 1: the newest), else None."""
         taken = self._take()
         return None if taken is None else self._read(taken[0])
 

@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-Handlers for the worker's events.
-
-An action is carried out as soon as it is found; after failures and roll-backs the robot stands.
-"""
+"""Handlers for the worker's events; after failures and roll-backs the robot stands."""
 
 from __future__ import annotations
 

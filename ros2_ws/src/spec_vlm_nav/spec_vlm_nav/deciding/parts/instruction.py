@@ -89,11 +89,7 @@ class Obstructions:
         self.count, self.first, self.held_since = 0, None, math.inf
 
     def add(self, place: Pose, is_held: bool = False, now: float = 0.0) -> int:
-        """
-        Count one more; returns the new count.
-
-        is_held: every motion would be refused until an operator acts.
-        """
+        """Count one more; is_held: every motion is refused until an operator acts. Returns the count."""
         self.count += 1
         self.first = self.first or place
         self.held_since = min(self.held_since, now) if is_held else math.inf

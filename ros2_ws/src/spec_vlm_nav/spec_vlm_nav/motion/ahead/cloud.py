@@ -246,11 +246,7 @@ def _points(cloud: PointCloud) -> tuple[Points, Points, Points]:
 
 
 def _measured(points: tuple[Points, Points, Points]) -> tuple[Points, Points, Points]:
-    """
-    Return the points that were measured: finite, not all zeros, nearer than FARTHEST_M.
-
-    The message's `is_dense` is not relied on.
-    """
+    """Return the measured points (`is_dense` is not relied on): finite, not zeros, nearer than FARTHEST_M."""
     x, y, z = points
     # Comparisons with NaN are false.
     size = np.maximum(np.maximum(np.abs(x), np.abs(y)), np.abs(z))
