@@ -20,9 +20,8 @@ from spec_vlm_nav.ros.basics import DeferringServer
 from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
 from spec_vlm_nav.ros.console.robot import RosRobot
 from spec_vlm_nav.ros.missions import Instructor
-from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.run import destroy
-from spec_vlm_nav.ros.subscriptions import subscribe
+from spec_vlm_nav.ros.subscriptions import PolledTopic, subscribe
 from tests.graph.harness import Graph, wait_until
 
 pytestmark = pytest.mark.graph

@@ -24,8 +24,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from spec_vlm_nav.common.errors import MissionError, ParameterError
-from spec_vlm_nav.console.live import checked
 from spec_vlm_nav.console.open_page import Page
+from spec_vlm_nav.console.parameters import checked
 from spec_vlm_nav.console.robots import Answer, ConsoleRobot
 from spec_vlm_nav.console.words import LONGEST_WORDS
 from spec_vlm_nav.language.stop_words import is_stop

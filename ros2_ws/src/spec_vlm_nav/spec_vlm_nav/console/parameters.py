@@ -12,11 +12,16 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters of console_node."""
+"""The parameters of console_node, and those of other nodes that can be changed on its page."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from spec_vlm_nav.common.parameters import IMAGE_TRANSPORT, Parameter, RELIABILITY
+from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.motion.parameters import MOTION
 
 CONSOLE: tuple[Parameter, ...] = (
     Parameter("host", "127.0.0.1", "Address to listen on; other than loopback needs tokens."),
@@ -52,3 +57,35 @@ CONSOLE: tuple[Parameter, ...] = (
     Parameter("simulator", False, "The robot is simulated (navsim): the page offers faults and other rooms."),
     Parameter("max_pages", 16, "Most open pages; a quarter is reserved for operators.", 1, 256),
 )  # fmt: skip
+LIVE: dict[str, dict[str, Parameter]] = {
+    node: {p.name: p for p in table if p.live}
+    for node, table in (("vlm_nav_node", VLM_NAV), ("motion_node", MOTION))
+}
+
+
+def live_rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the live parameters with type, range and description; values: by NODE/NAME."""
+    return [
+        {
+            "node": node,
+            "name": p.name,
+            "value": values.get(f"{node}/{p.name}"),
+            "kind": type(p.default).__name__,
+            "low": p.low,
+            "high": p.high,
+            "choices": list(p.choices),
+            "about": p.description,
+        }
+        for node, table in LIVE.items()
+        for p in table.values()
+    ]
+
+
+def checked(node: str, name: str, given: object) -> Any:
+    """Return a value in its parameter's type. Raises ParameterError; KeyError if not live."""
+    parameter = LIVE[node][name]
+    value: Any = given
+    if isinstance(parameter.default, float) and isinstance(given, int) and given is not True:
+        value = float(given)
+    parameter.check(value)
+    return value

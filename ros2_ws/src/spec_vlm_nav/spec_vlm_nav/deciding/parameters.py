@@ -56,7 +56,7 @@ def _why_not_root(text: str) -> str:
     return "" if usable else "it must be a folder or none"
 
 
-VLM_NAV = (
+VLM_NAV: tuple[Parameter, ...] = (
     Parameter("autostart", True,
               "Configure and activate at the start; false: wait for lifecycle transitions."),
     Parameter("verifier", DecoderSettings.verifier,

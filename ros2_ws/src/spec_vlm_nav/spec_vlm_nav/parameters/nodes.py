@@ -29,7 +29,7 @@ from spec_vlm_nav.robot.parameters import GO2_STATE
 def tables() -> dict[str, tuple[Parameter, ...]]:
     """Return the parameters of every node, by the node's name."""
     return {
-        "vlm_nav_node": tuple(VLM_NAV),
+        "vlm_nav_node": VLM_NAV,
         "motion_node": MOTION,
         "camera_decode_node": CAMERA,
         "blackbox_node": BLACKBOX,
