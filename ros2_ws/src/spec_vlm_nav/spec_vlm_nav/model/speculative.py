@@ -32,12 +32,7 @@ from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
-from spec_vlm_nav.model.answers import (
-    DecisionFailed,
-    DecisionJob,
-    ModelAnswer,
-    ModelQuestion,
-)
+from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
 from spec_vlm_nav.model.asking import grammars_of, QuestionWriter, spec_of
 from spec_vlm_nav.model.course import course_of, known_so_far, origins_of, RoundHistory
 from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
@@ -132,7 +127,6 @@ class SpeculativeDecider:
         self._warm_up(self._model)
 
     def check(self, settings: DecoderSettings) -> None:
-        """See Decider."""
         now = self._current[0]
         fixed = _OF_MODEL if self._monitor is None else _OF_MODEL + _OF_LINK
         for name in fixed:
@@ -143,13 +137,11 @@ class SpeculativeDecider:
         self._fitting_asker(settings)
 
     def use(self, settings: DecoderSettings) -> None:
-        """See Decider."""
         self._current = (settings, self._fitting_asker(settings))
         if (monitor := self._monitor) is not None:
             monitor.timeout_s = settings.link_timeout_s
 
     def swap_draft(self, folder: str) -> None:
-        """See Decider."""
         old = self._model
         if old is None:
             raise ParameterError(
@@ -168,7 +160,6 @@ class SpeculativeDecider:
     def open(  # noqa: A003
         self, on_link_change: Callable[[LinkState], None] = lambda state: None
     ) -> None:
-        """See Decider."""
         self._meter.start()
         s = self._current[0]
         if self._monitor is None:
@@ -181,7 +172,6 @@ class SpeculativeDecider:
             )
 
     def close(self) -> None:
-        """See Decider."""
         self._meter.close()
         if self._monitor is not None:
             self._monitor.close()
@@ -192,12 +182,10 @@ class SpeculativeDecider:
             self._link = self._decoder = None
 
     def link(self) -> LinkReport:
-        """See Decider."""
         monitor = self._monitor
         return LinkReport() if monitor is None else monitor.report()
 
     def figures(self) -> Mapping[str, object]:
-        """See Decider."""
         monitor, counts = self._monitor, vars(self._counts)
         losses = self._losses_before + (0 if monitor is None else monitor.losses)
         link = self._link  # another thread may close it
@@ -206,7 +194,6 @@ class SpeculativeDecider:
         return {**counts, "link_losses": losses, "malformed_messages": malformed, **energy}
 
     def so_far(self) -> Sequence[tuple[str, int]]:
-        """See Decider."""
         asker, tell, kept = self._current[1], self._growing, self._decoder
         if tell is None:
             return ()
@@ -218,14 +205,12 @@ class SpeculativeDecider:
         return tuple(zip(pieces, origins, strict=True))
 
     def course(self) -> RoundHistory:
-        """See Decider."""
         kept, method = self._decoder, self._current[0].method
         if kept is not None and kept[0][0] == method and (rounds := kept[1].stats.rounds):
             self._course = course_of(method, rounds)
         return self._course if self._course.method == method else RoundHistory(method)
 
     def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
-        """See Decider."""
         mark = self._meter.mark()
         try:
             answer = self._decide(job, cancel, on_text)
@@ -264,7 +249,6 @@ class SpeculativeDecider:
         return answer
 
     def verify(self, question: ModelQuestion, cancel: threading.Event) -> ModelAnswer:
-        """See Decider."""
         s, asker = self._current
         tell = GrowingAnswer(StreamingText(asker.tokenizer), lambda text, bare: None)
         tell.push(question.verified)

@@ -164,7 +164,6 @@ class MotionExecutor(Executor):
     """Carries out motions by commanding velocities."""
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
-        """See Executor."""
         super().start(motion, pose, now, allowance_s)
         self._allowance_s = allowance_s
         self._best = (0.0, now)  # furthest progress so far and when it was made
@@ -180,7 +179,6 @@ class MotionExecutor(Executor):
         return nominal * c.timeout_factor + c.timeout_extra_s + 2 * c.response_timeout_s
 
     def update(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> tuple[Velocity, MotionState]:
-        """See Executor."""
         if self._motion is None or self._track is None:
             return ZERO, MotionState.REACHED
         self._track.follow(pose)

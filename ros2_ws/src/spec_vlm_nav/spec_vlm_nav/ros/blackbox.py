@@ -45,13 +45,7 @@ from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.parameters.nodes import tables
 from spec_vlm_nav.ros.basics import qos
 from spec_vlm_nav.ros.subscriptions import subscribe
-from spec_vlm_nav_interfaces.msg import (
-    DecisionMetrics,
-    MotionCommand,
-    MotionStatus,
-    RobotState,
-    Supervision,
-)
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, RobotState, Supervision
 from std_msgs.msg import Bool, Empty, String
 
 BEST_EFFORT, RELIABLE, BOTH = "best_effort", "reliable", "both"

@@ -23,12 +23,7 @@ from spec_vlm_nav.common.codes import ActionSource, ErrorCode, Verification
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress, OpenDecision
-from spec_vlm_nav.deciding.parts.interfaces import (
-    Feedback,
-    MotionRequest,
-    NavigatorPhase,
-    SUPERVISOR,
-)
+from spec_vlm_nav.deciding.parts.interfaces import Feedback, MotionRequest, NavigatorPhase, SUPERVISOR
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.exploring.floor_reading import FloorPicture
 from spec_vlm_nav.exploring.moves import Move, Observation

@@ -38,12 +38,7 @@ INPUT_LOST = {
     MotionState.STALE_SENSOR: ErrorCode.STALE_SENSOR,
     MotionState.NOT_READY: ErrorCode.NOT_READY,
 }
-AGAINST = (
-    MotionState.BLOCKED,
-    MotionState.COLLISION_AHEAD,
-    MotionState.NO_RESPONSE,
-    MotionState.GEOFENCE,
-)
+AGAINST = (MotionState.BLOCKED, MotionState.COLLISION_AHEAD, MotionState.NO_RESPONSE, MotionState.GEOFENCE)
 BACK_WITH_MOTION = {  # faults that are over once a motion has reached the base
     ErrorCode.STALE_ODOM: "odometry is back",
     ErrorCode.STALE_SENSOR: "the collision sensor is back",

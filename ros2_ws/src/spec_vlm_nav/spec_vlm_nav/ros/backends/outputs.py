@@ -83,7 +83,6 @@ class TwistOutput(Output):
         return said == ZERO
 
     def drain(self) -> bool:
-        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return bool(self._publisher.wait_for_all_acked(DRAIN))
 
 
@@ -120,7 +119,6 @@ class SportOutput(Output):
         self._publish(self._encoder.release())
 
     def drain(self) -> bool:
-        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         arrived = [p.wait_for_all_acked(DRAIN) for p in self._publishers.values()]
         return all(arrived)
 
@@ -149,7 +147,6 @@ class Nav2Output(Output):
         return self._zero.stop()
 
     def drain(self) -> bool:
-        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return self._zero.drain()
 
 

@@ -35,13 +35,7 @@ from rclpy.node import Node
 from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.errors import ConsoleError, ParameterError
 from spec_vlm_nav.common.kept_file import given_path, home
-from spec_vlm_nav.console.access import (
-    AccessRole,
-    AccessTokens,
-    add_token,
-    check_binding,
-    make_token,
-)
+from spec_vlm_nav.console.access import AccessRole, AccessTokens, add_token, check_binding, make_token
 from spec_vlm_nav.console.aside import read_aside
 from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.pages import Pages

@@ -55,21 +55,10 @@ from spec_vlm_nav.ros.basics import Diagnostics, qos, steady_timer
 from spec_vlm_nav.ros.collision_sensor import CollisionSensor
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.loosening import LimitLoosening
-from spec_vlm_nav.ros.messages import (
-    command_of,
-    reading_of,
-    status_message,
-    supervision_of,
-)
+from spec_vlm_nav.ros.messages import command_of, reading_of, status_message, supervision_of
 from spec_vlm_nav.ros.run import run
 from spec_vlm_nav.ros.subscriptions import subscribe
-from spec_vlm_nav_interfaces.msg import (
-    MotionCommand,
-    MotionStatus,
-    Presence,
-    RobotState,
-    Supervision,
-)
+from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Presence, RobotState, Supervision
 from std_msgs.msg import Bool, Empty, String
 from std_srvs.srv import Trigger
 
@@ -78,12 +67,7 @@ KEPT_WITHIN_S = 0.25  # longest wait for a new state to reach the disk before it
 LONGEST_BURST = 50
 LONGEST_NAME = 80  # of what holds presence
 PRESENCE_S = 0.05
-NOT_WORTH_A_WARNING = (
-    MotionState.MOVING,
-    MotionState.SETTLING,
-    MotionState.REACHED,
-    MotionState.STOPPED,
-)
+NOT_WORTH_A_WARNING = (MotionState.MOVING, MotionState.SETTLING, MotionState.REACHED, MotionState.STOPPED)
 
 
 class MotionNode:
