@@ -66,11 +66,7 @@ class Folder:
         self.path, self.max_bytes = path, max_bytes
 
     def prepare(self) -> str:
-        """
-        Create the folder; returns why it cannot be written now (maybe later), or "".
-
-        Raises BlackboxError if it cannot be used at all.
-        """
+        """Create the folder; returns why not now, or "". Raises BlackboxError if it can never be used."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):

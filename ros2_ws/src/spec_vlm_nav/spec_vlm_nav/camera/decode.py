@@ -92,11 +92,7 @@ class DecodedPicture:
 
 
 class H264Decoder:
-    """
-    Decodes one stream, fed with whole access units or parameter sets, one or several at a time.
-
-    strict: False also outputs pictures with missing references, which may be smeared.
-    """
+    """Decodes a stream of whole access units; strict: no pictures whose references are missing."""
 
     def __init__(self, strict: bool = True) -> None:
         self.counts = DecodeCounts()
@@ -235,12 +231,7 @@ class StreamDiagnostics:
         now: float,
         silence_s: float,
     ) -> DiagnosticRow:
-        """
-        Return the row.
-
-        heard_at: when bytes were last received (None: never). published: pictures published so far.
-        Times are of a steady clock, s.
-        """
+        """Return the row; heard_at: when bytes were last received, s. published: pictures so far."""
         counts = asdict(decoder.counts)
         new = {name: counts[name] - self._before[name] for name in _TROUBLES}
         passed = published - self._published

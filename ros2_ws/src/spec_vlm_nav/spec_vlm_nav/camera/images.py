@@ -86,11 +86,7 @@ class PictureOptions:
 
 
 def decode(data: bytes) -> Image.Image:
-    """
-    Decode a JPEG or PNG completely; returns an RGB picture the right way up. Raises FrameError.
-
-    A picture with an EXIF orientation is rotated, as the models do.
-    """
+    """Decode a JPEG or PNG completely to RGB, upright by EXIF, as the models do. Raises FrameError."""
     with _opened(data) as picture:
         picture.load()
         return _upright(picture).convert("RGB")
@@ -184,11 +180,7 @@ def to_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
 
 
 def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
-    """
-    Return the encoded picture for the model. Raises FrameError.
-
-    Compressed bytes are decoded once for validation, and returned unchanged if the size fits.
-    """
+    """Return the encoded picture for the model; a sound one of fitting size unchanged. Raises FrameError."""
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
     _refuse_blank(picture)
     if options.width and options.height and picture.size != (options.width, options.height):

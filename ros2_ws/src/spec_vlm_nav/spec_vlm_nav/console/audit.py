@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-The audit log: one JSON line per command of a page: who, from where, what, and the result.
-
-The file is rotated: a full one becomes FILE.1, older ones FILE.2 and FILE.3.
-"""
+"""The audit log: one JSON line per command of a page; a full file becomes FILE.1, up to FILE.3."""
 
 from __future__ import annotations
 

@@ -105,11 +105,7 @@ _BLANKS = " \t\r\n"
 
 
 def _starts_a_sentence(text: str, at: int) -> bool:
-    """
-    Return whether a sentence starts at position `at`.
-
-    That is the start of the text, the start of a line, or after a full stop and a blank.
-    """
+    """Return whether a sentence starts here: in a new line, or after a full stop and a blank."""
     before = text[:at]
     said = before.rstrip(_BLANKS)
     gap = before.removeprefix(said)
@@ -177,11 +173,7 @@ def sees_target(text: str) -> bool | None:
 
 
 def ahead_clear(text: str) -> bool | None:
-    """
-    Return whether the reasoning calls the way ahead clear; False: blocked; None: neither.
-
-    It must end with "…, clear." or "…, blocked.".
-    """
+    """Return whether the reasoning ends with "…, clear." or (False) "…, blocked."; None: neither."""
     said = reasoning_of(text).rstrip(_BLANKS).rstrip(".")
     if said.endswith(", clear"):
         return True

@@ -53,11 +53,7 @@ def distance(a: Point, b: Point) -> float:
 
 
 def grow(path: list[Point], point: Point, spacing_m: float) -> float:
-    """
-    Add a point if it is `spacing_m` from the last; returns the spacing for the next call.
-
-    A path longer than MOST_POINTS keeps every second point, and its spacing doubles.
-    """
+    """Add a point that is `spacing_m` from the last; returns the next spacing: MOST_POINTS thin a path."""
     if path and distance(path[-1], point) < spacing_m:
         return spacing_m
     path.append(point)

@@ -50,12 +50,7 @@ def prompt_spec(model: str, preset: str) -> PromptSpec:
 
 
 def spec_of(settings: DecoderSettings) -> PromptSpec:
-    """
-    Return the prompt specification for these settings.
-
-    Raises PromptError for an unknown preset, and ParameterError for an answer order that this
-    wording does not support.
-    """
+    """Return the prompt specification. Raises PromptError, and ParameterError for the answer order."""
     spec = prompt_spec(settings.draft_model, settings.prompt)
     try:
         return spec.ordered(settings.answer_order)

@@ -72,12 +72,7 @@ class DecodingCounts:
 
 
 def energy_figures(meter: Meter, decision: float | None) -> dict[str, object]:
-    """
-    Return the energy figures of the robot's computer, for diagnostics.
-
-    They are the joules of the last decision, the present power, and the idle power (the lowest
-    second so far).
-    """
+    """Return energy figures: joules of the last decision, power now, lowest power of a second so far."""
     if not meter.sensors:
         return {"energy": "no sensor"}
     told = {
@@ -300,11 +295,7 @@ class SpeculativeDecider:
         return answer
 
     def _edge(self, s: DecoderSettings) -> EdgeDecoder:
-        """
-        Return the decoder for these settings; it is kept over answers.
-
-        It learns the times of the link and the models.
-        """
+        """Return the decoder for these settings, kept over answers to learn the times of link and models."""
         monitor = self._monitor
         if self._link is None:
             # Not `connect`: a key file that is unreadable now may be readable at the next decision.

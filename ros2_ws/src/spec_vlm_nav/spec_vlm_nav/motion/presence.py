@@ -49,11 +49,7 @@ class PresenceWatch:
             self._holders[holder] = _PresenceHolder(kind, now)
 
     def lost(self, now: float, timeout_s: float, require_operator: bool) -> str:
-        """
-        Return which clients were lost since the last call, or "".
-
-        If an operator is required, the release by the last one also counts as a loss.
-        """
+        """Return the clients lost since the last call, or ""; a required operator's last release counts."""
         silent = [n for n, h in self._holders.items() if now - h.heard_at > timeout_s]
         for name in silent:
             del self._holders[name]

@@ -124,12 +124,7 @@ def roll_back(s: Situation, event: Reconciled, now: float) -> None:
 
 
 def advance(s: Situation, current: DecisionInProgress, now: float) -> None:
-    """
-    Act on the decision under way as far as possible.
-
-    The action is carried out once its sentence is found (or the answer complete); a complete answer
-    is recorded.
-    """
+    """Act on a found action (see `early_action`), and record a complete answer."""
     if current.prefetched:
         return
     if current.found is not None and current.is_due(s.config.early_action):

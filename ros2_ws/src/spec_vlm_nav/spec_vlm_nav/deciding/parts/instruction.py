@@ -140,11 +140,7 @@ class Instruction:
 
 
 class CurrentInstruction:
-    """
-    The instruction under way or, when none is, the last one.
-
-    `number` is the number of the newest instruction, including refused ones.
-    """
+    """The instruction under way, else the last one; `number`: of the newest, refused ones included."""
 
     def __init__(self) -> None:
         self.number = 0

@@ -269,12 +269,7 @@ def _on_robot(points: tuple[Points, Points, Points], limits: CloudConfig) -> tup
 
 
 def _behind(x: Points, y: Points, z: Points, met: npt.NDArray[np.bool_], config: CorridorConfig) -> float:
-    """
-    Return how far back the way is seen to be free, m; 0 if it is not seen.
-
-    The body hides the floor right behind it from a sensor at the front. So only a stretch where
-    floor was seen counts as free.
-    """
+    """Return how far back floor was seen and free, m; the body hides what is right behind it."""
     back = -x - config.cloud.rear_m
     way = (back > 0) & (np.abs(y) <= config.half_width_m)
     floor = back[way & (np.abs(z) < config.cloud.min_z_m)]

@@ -171,11 +171,7 @@ class ActiveNavigator:
             self.navigator.on_status(status, time.monotonic())
 
     def _stands(self) -> bool:
-        """
-        Wait until motion_node reports that the robot stands; returns whether it did.
-
-        Messages are taken directly: the executor is busy with a lifecycle transition.
-        """
+        """Wait for motion_node's report that the robot stands, taken directly: the executor is busy."""
         if self._publishers.silent:
             return True
         last, status = self._publishers.session.sequence, self._subscriptions[0]
