@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.exploring.search_map import (
+    between,
     CELL,
     CLEAR_LENGTH,
     FIELD,
@@ -133,8 +134,7 @@ def _ways_out(known: SearchMap, place: Pose, window: tuple[slice, slice]) -> Gri
     for wanted, width, value in ((False, SAYS_BLOCKED, BLOCKED), (True, SAYS_CLEAR, 1.0)):
         for yaw, clear in said:
             if clear is wanted:
-                off = np.abs((towards - yaw + np.pi) % (2 * np.pi) - np.pi)
-                factor[near & (off < width)] = value
+                factor[near & (between(towards, yaw) < width)] = value
     return factor
 
 
@@ -161,7 +161,7 @@ def _places(known: SearchMap, place: Pose, costs: Grid, corner: tuple[int, int])
 
 def _turns(angle: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Return how many decisions a turn takes."""
-    size = np.abs((np.asarray(angle) + np.pi) % (2 * np.pi) - np.pi)
+    size = between(np.asarray(angle), 0.0)
     return np.where(size < LEAST_TURN, 0.0, np.ceil(size / MOST_TURN - 0.05))
 
 

@@ -31,7 +31,6 @@ from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.missions.driving import (
-    distance,
     DrivingCourse,
     first_near,
     grow,
@@ -264,7 +263,7 @@ class Mission:
             return
         point = (pose.x, pose.y)
         known = (last.x, last.y) if last else (record.path[-1] if record.path else point)
-        step_m = distance(known, point)
+        step_m = math.dist(known, point)
         turned = abs(wrap(pose.yaw - last.yaw)) if last else 0.0
         if step_m > JUMP_M or turned > JUMP_RAD:
             if record.path:

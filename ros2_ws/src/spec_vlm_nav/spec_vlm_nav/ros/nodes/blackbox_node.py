@@ -55,7 +55,6 @@ from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.messages import raw_of, status_of
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionStatus
-from std_msgs.msg import Bool, String
 from std_srvs.srv import Trigger as TriggerService
 
 TICK_S = 0.1
@@ -160,9 +159,9 @@ class BlackboxNode:
         looks: dict[str, Callable[[Any, float], None]] = {
             "motion_status": self._on_status,
             "vlm_nav_node/metrics": self._on_metrics,
-            "vlm_nav_node/outcome": self._on_outcome,
+            "vlm_nav_node/outcome": lambda message, now: self._box.on_ended(message.data, now),
             "instruction": lambda message, now: self._box.on_instruction(message.data),
-            "e_stop": self._on_button,
+            "e_stop": lambda message, now: self._box.on_button(message.data, now),
         }
         look, kind = looks.get(heard.name), heard.kind
 
@@ -189,12 +188,6 @@ class BlackboxNode:
     def _on_metrics(self, message: DecisionMetrics, now: float) -> None:
         stamp = message.frame_stamp
         self._box.on_decided((stamp.sec, stamp.nanosec), message.instruction_text, now)
-
-    def _on_outcome(self, message: String, now: float) -> None:
-        self._box.on_ended(message.data, now)
-
-    def _on_button(self, message: Bool, now: float) -> None:
-        self._box.on_button(message.data, now)
 
     def _on_write_request(
         self, request: TriggerService.Request, response: TriggerService.Response

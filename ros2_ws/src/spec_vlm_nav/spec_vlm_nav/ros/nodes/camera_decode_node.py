@@ -87,7 +87,9 @@ class CameraDecodeNode:
                 f"{wanted} is empty" + (f": set resolution to {' or '.join(others)}" if others else "")
             )
         # The epoch of the message's own time is undocumented: the receive time is used.
-        self._feed(data, self._now(), str(self._values["frame_id"]), time.monotonic())
+        self._feed(
+            data, self.node.get_clock().now().to_msg(), str(self._values["frame_id"]), time.monotonic()
+        )
 
     def _on_h264(self, message: CompressedImage) -> None:
         if "264" not in message.format:
@@ -139,9 +141,6 @@ class CameraDecodeNode:
             rtp = {f"rtp_{name}": count for name, count in vars(self._reader.counts).items()}
             row = replace(row, values={**row.values, **rtp})
         return [row]
-
-    def _now(self) -> Time:
-        return self.node.get_clock().now().to_msg()
 
     def close(self) -> None:
         """End the reader."""

@@ -33,7 +33,6 @@ from builtin_interfaces.msg import Time
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import MotionState
-from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.foreign_words import one_line
 from spec_vlm_nav.common.kept_file import given_path, home
 from spec_vlm_nav.common.parameters import Value
@@ -103,7 +102,7 @@ class MotionNode:
         subscribe(node, String, "instruction", self._on_words)
         subscribe(node, Empty, "stop", lambda message: self._stop("topic stop"))
         subscribe(node, Bool, "e_stop", self._on_button, latched=True)
-        subscribe(node, Empty, "e_stop_reset", self._on_reset_message)
+        subscribe(node, Empty, "e_stop_reset", lambda message: self._reset())
         node.create_service(Trigger, "~/stop", self._on_stop_request)
         node.create_service(Trigger, "~/e_stop", self._on_estop_request)
         node.create_service(Trigger, "~/reset", self._on_reset_request)
@@ -115,7 +114,7 @@ class MotionNode:
         node.create_subscription(RobotState, "robot_state", self._on_robot_state, qos("best_effort", 1))
         node.create_subscription(Odometry, "odom", self._on_odometry, odometry)
         node.create_subscription(Presence, "presence", self._on_presence, reliable)
-        self._diagnostics = Diagnostics(node, self._diagnostic_rows)
+        self._diagnostics = Diagnostics(node, lambda: rows(self._core, time.monotonic()))
         rate_hz = float(values["rate_hz"])
         self._loop = MotionLoop(
             self._core,
@@ -137,9 +136,6 @@ class MotionNode:
     def _apply(self, values: dict[str, Value]) -> None:
         self._core.configure(executor_config(values), safety_config(values))
         self._collision_sensor.config = corridor_config(values)
-
-    def _diagnostic_rows(self) -> list[DiagnosticRow]:
-        return rows(self._core, time.monotonic())
 
     def _on_odometry(self, message: Odometry) -> None:
         self._core.on_odometry(reading_of(message), time.monotonic())
@@ -181,9 +177,6 @@ class MotionNode:
     def _on_button(self, message: Bool) -> None:
         if message.data:
             self._estop("topic e_stop")
-
-    def _on_reset_message(self, message: Empty) -> None:
-        self._reset()
 
     def _on_stop_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._stop("service stop")
