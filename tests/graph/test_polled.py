@@ -15,7 +15,7 @@ from std_msgs.msg import Bool, String
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.console.parameters import CONSOLE
 from spec_vlm_nav.console.words import page_message
-from spec_vlm_nav.missions.plan import MissionStep, StepKind
+from spec_vlm_nav.missions.record import MissionStep, StepKind
 from spec_vlm_nav.ros.basics import DeferringServer
 from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
 from spec_vlm_nav.ros.console.robot import RosRobot

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from spec_vlm_nav.common.errors import InstructionError, MissionError
 from spec_vlm_nav.language.prompting import clean_instruction
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.missions.plan import (
+from spec_vlm_nav.missions.record import (
     MissionPlan,
     MissionStep,
     MOST_STEPS,

@@ -43,16 +43,19 @@ from spec_vlm_nav.missions.driving import (
     Turn,
     way_back,
 )
-from spec_vlm_nav.missions.plan import (
+from spec_vlm_nav.missions.record import (
+    Item,
+    MissionPhase,
     MissionPlan,
+    MissionRecord,
     MissionStep,
     MOST_STEPS,
     OnFailure,
     Start,
     StartWhen,
     StepKind,
+    StepProgress,
 )
-from spec_vlm_nav.missions.record import Item, MissionPhase, MissionRecord, StepProgress
 
 OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # caused by an operator: pause the mission
 GRACE_S = 2.0  # extra time for vlm_nav_node to end an instruction by its own limit

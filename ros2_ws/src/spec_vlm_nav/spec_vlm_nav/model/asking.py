@@ -30,8 +30,7 @@ from spec_vlm_nav.common.errors import (
 )
 from spec_vlm_nav.language.grammar import action_grammar
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
-from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelQuestion
-from spec_vlm_nav.model.decider import ACTIONS, DecoderSettings
+from spec_vlm_nav.model.decider import ACTIONS, DecisionFailed, DecisionJob, DecoderSettings, ModelQuestion
 from spec_vlm_nav.model.folders import folder_of, suited_preset
 from specdec.errors import SpecdecError
 from specdec.options import GenerationOptions

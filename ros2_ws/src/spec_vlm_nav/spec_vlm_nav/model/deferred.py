@@ -27,9 +27,17 @@ import time
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
 from spec_vlm_nav.model.course import RoundHistory
-from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnText
+from spec_vlm_nav.model.decider import (
+    Decider,
+    DecisionFailed,
+    DecisionJob,
+    DecoderSettings,
+    LinkReport,
+    ModelAnswer,
+    ModelQuestion,
+    OnText,
+)
 
 # Settings read while the model is loaded: they cannot change during loading.
 OF_LOADING = ("draft_model", "gguf", "device", "dtype", "quantize", "threads", "verifier", "verifier_key")

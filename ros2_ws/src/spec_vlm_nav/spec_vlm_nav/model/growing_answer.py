@@ -21,8 +21,7 @@ from dataclasses import replace
 import threading
 
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.model.answers import ModelAnswer, ModelQuestion
-from spec_vlm_nav.model.decider import LinkReport
+from spec_vlm_nav.model.decider import LinkReport, ModelAnswer, ModelQuestion
 from specdec.edge.stats import AnswerStats, Span
 from specdec.text.streaming import StreamingText
 

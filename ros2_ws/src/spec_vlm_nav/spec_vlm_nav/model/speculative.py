@@ -32,10 +32,18 @@ from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
-from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
 from spec_vlm_nav.model.asking import grammars_of, QuestionWriter, spec_of
 from spec_vlm_nav.model.course import course_of, known_so_far, origins_of, RoundHistory
-from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
+from spec_vlm_nav.model.decider import (
+    DecisionFailed,
+    DecisionJob,
+    DecoderSettings,
+    DRAFT_ONLY,
+    LinkReport,
+    ModelAnswer,
+    ModelQuestion,
+    OnText,
+)
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import EdgeDecoder

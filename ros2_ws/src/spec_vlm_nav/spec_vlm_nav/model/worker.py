@@ -29,8 +29,7 @@ import time
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.language.actions import Action, find_action
-from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
-from spec_vlm_nav.model.decider import Decider
+from spec_vlm_nav.model.decider import Decider, DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
 
 RETRY_S = 0.5
 """Interval of trying to verify an open answer while no link change is reported."""

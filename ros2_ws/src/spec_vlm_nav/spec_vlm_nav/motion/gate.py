@@ -32,13 +32,13 @@ from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, SIL
 from spec_vlm_nav.motion.latches import Latches
 from spec_vlm_nav.motion.limits import SafetyConfig, slew
 from spec_vlm_nav.motion.places import Geofence, RearWatch
-from spec_vlm_nav.motion.presence import PresenceWatch
 from spec_vlm_nav.motion.response.comparing import DeviationKind, Discrepancy
 from spec_vlm_nav.motion.response.monitor import ResponseMonitor
 from spec_vlm_nav.motion.watchdogs import (
     Fault,
     OdometryReading,
     OdometryWatch,
+    PresenceWatch,
     ReadinessWatch,
     SupervisionWatch,
 )

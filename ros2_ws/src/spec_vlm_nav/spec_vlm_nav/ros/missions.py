@@ -33,7 +33,7 @@ from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.missions.driving import Driver, DrivingCourse
-from spec_vlm_nav.missions.plan import MissionStep
+from spec_vlm_nav.missions.record import MissionStep
 from spec_vlm_nav.ros.basics import RELIABLE, steady_timer
 from spec_vlm_nav.ros.messages import duration_of
 from spec_vlm_nav.ros.session import CommandSession

@@ -28,7 +28,7 @@ from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.exploring.floor_reading import FloorPicture
 from spec_vlm_nav.exploring.moves import Move, Observation
 from spec_vlm_nav.language.actions import reasoning_of, STOP
-from spec_vlm_nav.model.answers import ModelAnswer
+from spec_vlm_nav.model.decider import ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import CommandKind
 

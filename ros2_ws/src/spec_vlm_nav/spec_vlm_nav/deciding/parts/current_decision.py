@@ -25,7 +25,7 @@ from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy, Memory
 from spec_vlm_nav.language.actions import Action, reasoning_of
-from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
+from spec_vlm_nav.model.decider import DecisionJob, ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Reconciled
 
 PAST_FRAMES = 256  # kept for prompts with history

@@ -26,8 +26,7 @@ from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.common.parameters import fixed
 from spec_vlm_nav.exploring.floor_reading import RobotBody
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
-from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
-from spec_vlm_nav.model.decider import DRAFT_ONLY
+from spec_vlm_nav.model.decider import DecisionJob, DRAFT_ONLY, ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
 
 SUPERVISOR = ActionSource.SUPERVISOR

@@ -40,7 +40,7 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     SUPERVISOR,
 )
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
-from spec_vlm_nav.model.answers import ModelAnswer
+from spec_vlm_nav.model.decider import ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
 
 

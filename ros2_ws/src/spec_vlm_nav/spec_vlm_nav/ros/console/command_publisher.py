@@ -34,7 +34,7 @@ from rclpy.parameter import Parameter as RosParameter
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.parameters import LIVE, live_rows
 from spec_vlm_nav.console.robots import Answer
-from spec_vlm_nav.motion.presence import OPERATOR
+from spec_vlm_nav.motion.watchdogs import OPERATOR
 from spec_vlm_nav.ros.basics import RELIABLE
 from spec_vlm_nav.ros.subscriptions import ThrottledExecutor
 from spec_vlm_nav_interfaces.action import RunMission

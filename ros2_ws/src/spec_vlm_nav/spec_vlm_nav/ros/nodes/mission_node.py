@@ -41,20 +41,20 @@ from spec_vlm_nav.common.newest import NewestWorker
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.driving import DrivingCourse
 from spec_vlm_nav.missions.parameters import MISSION
-from spec_vlm_nav.missions.plan import MissionStep
 from spec_vlm_nav.missions.reading import read
 from spec_vlm_nav.missions.record import (
     encode,
     load,
     MissionPhase,
     MissionRecord,
+    MissionStep,
     results,
     results_json,
     save,
 )
 from spec_vlm_nav.missions.run import Mission, StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
-from spec_vlm_nav.motion.presence import MISSION as HOLDER
+from spec_vlm_nav.motion.watchdogs import MISSION as HOLDER
 from spec_vlm_nav.ros.basics import DeferringServer, Diagnostics, qos, RELIABLE, steady_timer
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
