@@ -102,7 +102,7 @@ class MotionNode:
         subscribe(node, String, "instruction", self._on_words)
         subscribe(node, Empty, "stop", lambda message: self._stop("topic stop"))
         subscribe(node, Bool, "e_stop", self._on_button, latched=True)
-        subscribe(node, Empty, "e_stop_reset", lambda message: self._reset())
+        subscribe(node, Empty, "e_stop_reset", self._on_reset_message)
         node.create_service(Trigger, "~/stop", self._on_stop_request)
         node.create_service(Trigger, "~/e_stop", self._on_estop_request)
         node.create_service(Trigger, "~/reset", self._on_reset_request)
@@ -177,6 +177,9 @@ class MotionNode:
     def _on_button(self, message: Bool) -> None:
         if message.data:
             self._estop("topic e_stop")
+
+    def _on_reset_message(self, message: Empty) -> None:
+        self._reset()
 
     def _on_stop_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._stop("service stop")
