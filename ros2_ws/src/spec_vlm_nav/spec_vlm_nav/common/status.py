@@ -23,20 +23,11 @@ from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
 UNDER_WAY = (MotionState.MOVING, MotionState.SETTLING)
 GOING_ON = (MotionState.IDLE, *UNDER_WAY)  # a motion that has not ended
-WATCHDOG_STATES = frozenset(
-    {
-        MotionState.STALE_ODOM,
-        MotionState.COLLISION_AHEAD,
-        MotionState.STALE_CAMERA,
-        MotionState.LINK_LOST,
-        MotionState.SUPERVISOR_LOST,
-        MotionState.NO_RESPONSE,
-        MotionState.WRONG_RESPONSE,
-        MotionState.UNCOMMANDED_MOTION,
-        MotionState.STALE_SENSOR,
-        MotionState.NOT_READY,
-    }
-)
+WATCHDOG_STATES = frozenset({
+    MotionState.STALE_ODOM, MotionState.COLLISION_AHEAD, MotionState.STALE_CAMERA, MotionState.LINK_LOST,
+    MotionState.SUPERVISOR_LOST, MotionState.NO_RESPONSE, MotionState.WRONG_RESPONSE,
+    MotionState.UNCOMMANDED_MOTION, MotionState.STALE_SENSOR, MotionState.NOT_READY,
+})  # fmt: skip
 """States in which a watchdog ends a motion: an input is missing or wrong, or the way is blocked."""
 
 
