@@ -25,7 +25,7 @@ from spec_vlm_nav.blackbox.folder import Usage
 from spec_vlm_nav.blackbox.ring import Ring, RingContents, Stamp
 from spec_vlm_nav.blackbox.triggers import ASKED, ended_of, Schedule, Trigger, TriggerWatch
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.common.status import Status
 
 MB = 1_000_000

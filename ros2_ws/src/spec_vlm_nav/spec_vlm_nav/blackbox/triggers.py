@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.common.status import Status, WATCHDOG_STATES
 
 FAULTS = WATCHDOG_STATES | {MotionState.GEOFENCE}

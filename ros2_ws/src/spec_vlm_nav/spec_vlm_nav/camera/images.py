@@ -30,8 +30,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
-from spec_vlm_nav.common.errors import FrameError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import FrameError, one_line
 
 MAX_BYTES = 16 << 20
 MAX_SCANS = 32  # of a JPEG: encoders make about 10, and each may take as long as a picture

@@ -12,7 +12,16 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The exceptions of the robot package; each message says in one line what is wrong and what to do."""
+"""
+The exceptions of the robot package, and foreign words as a message, a log or a report may repeat them.
+
+Each exception's message says in one line what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+LONGEST = 300
+LONGEST_LINE = 1000  # of a log, characters
 
 
 class NavigationError(Exception):
@@ -53,3 +62,9 @@ class MissionError(NavigationError):
 
 class ConsoleError(NavigationError):
     """The console cannot be opened as configured."""
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    """Return foreign words without line breaks and control characters, cut to a fair length."""
+    words = " ".join(text[: 4 * most].split())
+    return "".join(c if c.isprintable() else "?" for c in words)[:most]

@@ -25,8 +25,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line, ParameterError
 
 PACKAGE = "spec_vlm_nav"
 LARGE_VOCABULARY = 50_000  # ids: a published Qwen2-VL has 151,936, the small trained models 672

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import math
 
 from spec_vlm_nav.common.codes import LinkState, MotionState
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.common.nonces import NOTHING, SessionProof
 from spec_vlm_nav.common.parameters import fixed

@@ -28,8 +28,7 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.timer import Timer
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
-from spec_vlm_nav.common.errors import NavigationError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import NavigationError, one_line
 from spec_vlm_nav.common.parameters import Value
 
 DIAGNOSTICS_S, THROTTLED_S = 1.0, 10.0

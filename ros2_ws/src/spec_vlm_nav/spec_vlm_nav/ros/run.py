@@ -44,8 +44,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.time_source import TimeSource
 from rclpy.utilities import remove_ros_args
-from spec_vlm_nav.common.errors import NavigationError, ParameterError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import NavigationError, one_line, ParameterError
 from spec_vlm_nav.common.signals import ENDING
 from specdec.signals import unless_ignored
 

@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import (
     blindness,

@@ -32,15 +32,17 @@ import math
 
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, wrap
 from spec_vlm_nav.motion.response.comparing import (
+    CommandHistory,
     compare,
     DeviationKind,
     Discrepancy,
     expected,
     LITTLE,
+    MeasuredHistory,
     Range,
     ResponseConfig,
+    Travel,
 )
-from spec_vlm_nav.motion.response.histories import CommandHistory, MeasuredHistory, Travel
 from spec_vlm_nav.motion.response.liveness import Liveness
 
 WINDOWS_S = (0.6, 1.2, 2.4)  # the longer ones are for slow motions

@@ -33,8 +33,7 @@ from rclpy.action import CancelResponse, GoalResponse
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.common.errors import MissionError
-from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
+from spec_vlm_nav.common.errors import LONGEST_LINE, MissionError, one_line
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.common.kept_file import given_path, home
 from spec_vlm_nav.common.newest import NewestWorker

@@ -33,7 +33,7 @@ from builtin_interfaces.msg import Time
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import MotionState
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.common.kept_file import given_path, home
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.language.stop_words import is_stop

@@ -32,8 +32,7 @@ from typing import Any, NoReturn
 
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.common.errors import NavigationError
-from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
+from spec_vlm_nav.common.errors import LONGEST_LINE, NavigationError, one_line
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.deciding.parameters import decoder_settings, navigator_config, VLM_NAV
 from spec_vlm_nav.language.prompting import fitting_policy
