@@ -46,46 +46,26 @@ SETTINGS: tuple[ParameterSpec, ...] = (
     ParameterSpec("camera_rate", 5.0, "pictures per simulated second", 0.2, 60.0, live=True),
     ParameterSpec("jpeg_quality", 92, "quality of the compressed pictures", 10, 100, live=True),
     ParameterSpec("publish_raw", False, "publish camera/image_raw as well", live=True),
-    ParameterSpec(
-        "camera_fault",
-        "none",
-        "fault of the camera: stopped (silent), frozen (repeats the last picture with its old stamp), "
-        "frozen_restamped (repeats it with new stamps), black",
-        live=True,
-        choices=CAMERA_FAULTS,
-    ),
-    ParameterSpec(
-        "odom_fault",
-        "none",
-        "fault of the odometry: stopped (silent), frozen (one pose with new stamps), jumping (back and forth by 2 m), "
-        "nan, mirrored (turns reversed), scaled (by odom_scale)",
-        live=True,
-        choices=ODOM_FAULTS,
-    ),
+    ParameterSpec("camera_fault", "none",
+                  "fault of the camera: stopped (silent), frozen (repeats the last picture with its old "
+                  "stamp), frozen_restamped (repeats it with new stamps), black",
+                  live=True, choices=CAMERA_FAULTS),
+    ParameterSpec("odom_fault", "none",
+                  "fault of the odometry: stopped (silent), frozen (one pose with new stamps), jumping "
+                  "(back and forth by 2 m), nan, mirrored (turns reversed), scaled (by odom_scale)",
+                  live=True, choices=ODOM_FAULTS),
     ParameterSpec("odom_scale", 2.0, "factor of the odometry fault scaled", 0.05, 20.0, live=True),
-    ParameterSpec(
-        "odom_noise_m", 0.0, "odometry noise, m; of the yaw half as many radians", 0.0, 0.1, live=True
-    ),
-    ParameterSpec(
-        "base_fault",
-        "none",
-        "fault of the base: stuck (no forward motion), rear_blocked (no backward motion either), pushed (at push_mps)",
-        live=True,
-        choices=BASE_FAULTS,
-    ),
+    ParameterSpec("odom_noise_m", 0.0,
+                  "odometry noise, m; of the yaw half as many radians", 0.0, 0.1, live=True),
+    ParameterSpec("base_fault", "none",
+                  "fault of the base: stuck (no forward motion), rear_blocked (no backward motion "
+                  "either), pushed (at push_mps)", live=True, choices=BASE_FAULTS),
     ParameterSpec("push_mps", 0.4, "speed of the push to the robot's left, m/s", -2.0, 2.0, live=True),
     ParameterSpec("command_delay_s", 0.0, "seconds until a cmd_vel takes effect", 0.0, 3.0, live=True),
-    ParameterSpec(
-        "drops_zeros", False, "ignore a cmd_vel of zeros, as a public driver of the Go2 does", live=True
-    ),
-    ParameterSpec(
-        "stamp_offset_s",
-        0.0,
-        "clock offset of camera and odometry stamps, s",
-        -3600.0,
-        3600.0,
-        live=True,
-    ),
+    ParameterSpec("drops_zeros", False,
+                  "ignore a cmd_vel of zeros, as a public driver of the Go2 does", live=True),
+    ParameterSpec("stamp_offset_s", 0.0,
+                  "clock offset of camera and odometry stamps, s", -3600.0, 3600.0, live=True),
     ParameterSpec("odom_rate", 30.0, "odometry messages per simulated second", 1.0, 200.0, live=True),
     ParameterSpec("state_rate", 10.0, "~/state messages per simulated second", 0.5, 100.0, live=True),
     ParameterSpec("step_rate", 100.0, "steps of the base per second of wall time", 50.0, 500.0),
@@ -96,7 +76,7 @@ SETTINGS: tuple[ParameterSpec, ...] = (
     ParameterSpec("odom_frame", "odom", "frame of the odometry's pose"),
     ParameterSpec("base_frame", "base_link", "frame of the odometry's twist"),
     ParameterSpec("camera_frame", "front_camera", "frame of the pictures"),
-)
+)  # fmt: skip
 
 
 TYPES = {kind.value for kind in Parameter.Type}

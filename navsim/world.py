@@ -33,11 +33,7 @@ from navsim.visibility import CAMERA_HFOV, EYE_HEIGHT
 prepare_headless_rendering()
 try:
     import mujoco
-except (
-    ImportError,
-    AttributeError,
-    RuntimeError,
-) as error:  # a back-end without its library fails in either way
+except (ImportError, AttributeError, RuntimeError) as error:  # how a back-end fails without its library
     raise explain(error) from error
 
 WIDTH, HEIGHT = 224, 140

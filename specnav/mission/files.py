@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
-from spec_vlm_nav.missions.plan import MissionPlan
 from spec_vlm_nav.missions.reading import from_sentence, read
+from spec_vlm_nav.missions.record import MissionPlan
 from specdec.settings_files import read_file
 from specnav.errors import UsageError
 from specnav.results.files import write_bytes_atomic

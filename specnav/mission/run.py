@@ -11,8 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from spec_vlm_nav.common.errors import MissionError
-from spec_vlm_nav.missions.plan import MissionPlan
-from spec_vlm_nav.missions.record import plan_json
+from spec_vlm_nav.missions.record import MissionPlan, plan_json
 from specdec.options import GenerationOptions
 from specdec.settings import REQUIRED, same_as, setting
 from specnav.calibrate.config import CalibrateConfig

@@ -16,8 +16,8 @@ from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.deciding.parts.current_decision import PAST_ACTIONS, PAST_FRAMES
 from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
 from spec_vlm_nav.language.prompting import PromptSpec
-from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.asking import QuestionWriter
+from spec_vlm_nav.model.decider import DecisionJob
 from specdec.edge.decoder import EdgeDecoder
 from specdec.energy import Meter
 from specdec.errors import ModelError

@@ -11,9 +11,8 @@ import time
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import NavigationError, ParameterError
-from spec_vlm_nav.model.answers import DecisionFailed, ModelAnswer
 from spec_vlm_nav.model.course import RoundHistory
-from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
+from spec_vlm_nav.model.decider import DecisionFailed, DecoderSettings, LinkReport, ModelAnswer
 from spec_vlm_nav.ros.nodes.vlm_nav_node import VlmNavNode
 from spec_vlm_nav.ros.run import leave, run
 

@@ -15,14 +15,13 @@ from std_msgs.msg import Bool, String
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.console.parameters import CONSOLE
 from spec_vlm_nav.console.words import page_message
-from spec_vlm_nav.missions.plan import MissionStep, StepKind
+from spec_vlm_nav.missions.record import MissionStep, StepKind
 from spec_vlm_nav.ros.basics import DeferringServer
 from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
 from spec_vlm_nav.ros.console.robot import RosRobot
-from spec_vlm_nav.ros.missions.instructing import Instructor
-from spec_vlm_nav.ros.polled import PolledTopic
+from spec_vlm_nav.ros.missions import Instructor
 from spec_vlm_nav.ros.run import destroy
-from spec_vlm_nav.ros.subscriptions import subscribe
+from spec_vlm_nav.ros.subscriptions import PolledTopic, subscribe
 from tests.graph.harness import Graph, wait_until
 
 pytestmark = pytest.mark.graph
@@ -102,7 +101,10 @@ def test_a_motion_left_that_is_no_number_does_not_hide_the_robots_state(node):
 def test_of_a_long_instruction_a_page_gets_the_beginning(node):
     robot = RosRobot(node.node, "", {p.name: p.default for p in CONSOLE}, lambda name, what: None)
     robot._on_instruction(String(data="find it " * 100_000))
-    assert robot.state()["instruction"].startswith("find it") and len(page_message("state", robot.state())) < 5000
+    assert (
+        robot.state()["instruction"].startswith("find it")
+        and len(page_message("state", robot.state())) < 5000
+    )
 
 
 def loses_goals(node, kind, name, client):

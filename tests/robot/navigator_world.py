@@ -10,7 +10,7 @@ from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, NavigatorPhase
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import STOP_SENTENCE, find_action
-from spec_vlm_nav.model.answers import ModelAnswer
+from spec_vlm_nav.model.decider import ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 
 FORWARD = "I see the red chair, ahead, about 1.5 m, clear. The next action is move forward 75 cm."

@@ -14,9 +14,8 @@ from cloud_verifier.net.server import Server
 from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.language.prompting import build_prompt
-from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.asking import spec_of
-from spec_vlm_nav.model.decider import DecoderSettings
+from spec_vlm_nav.model.decider import DecisionJob, DecoderSettings
 from spec_vlm_nav.model.speculative import SpeculativeDecider
 from spec_vlm_nav.model.worker import Answered, Failed
 from specdec.models import load_model

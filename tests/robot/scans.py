@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
-from spec_vlm_nav.motion.ahead.depth import DepthImage
-from spec_vlm_nav.motion.ahead.scan import Scan
+from spec_vlm_nav.motion.ahead.ranges import DepthImage, Scan
 
 CORRIDOR = CorridorConfig()
 

@@ -21,8 +21,7 @@ from spec_vlm_nav.blackbox.triggers import (
 )
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import Level
-from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import ParameterError, one_line
 from spec_vlm_nav.common.status import Status
 
 IMAGE, ODOM, INSTRUCTION = "/image", "/odom", "/instruction"

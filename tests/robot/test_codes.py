@@ -10,7 +10,7 @@ from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState, Motion
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.model.course import Origin
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.motion.presence import MISSION, OPERATOR
+from spec_vlm_nav.motion.watchdogs import MISSION, OPERATOR
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERFACES = ROOT / "ros2_ws/src/spec_vlm_nav_interfaces"

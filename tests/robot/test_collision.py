@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from spec_vlm_nav.motion.ahead.cloud import PointCloud, clearance_of_cloud
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
-from spec_vlm_nav.motion.ahead.depth import DepthImage, clearance_of_depth
-from spec_vlm_nav.motion.ahead.scan import Scan, clearance_of_scan
+from spec_vlm_nav.motion.ahead.ranges import DepthImage, Scan, clearance_of_depth, clearance_of_scan
 from tests.robot.scans import CORRIDOR, depth, ray, room, scan
 
 CLEAR = Clearance()

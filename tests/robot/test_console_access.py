@@ -16,7 +16,7 @@ from spec_vlm_nav.console.access import (
     make_token,
     read_tokens,
 )
-from spec_vlm_nav.console.control import Control
+from spec_vlm_nav.console.open_page import Control
 
 pytest.importorskip("starlette")
 
@@ -67,7 +67,9 @@ def test_a_container_whose_port_is_published_on_loopback_is_as_local_as_loopback
     published = WebConfig("0.0.0.0", published_on_loopback=True)
     assert published.is_local and not WebConfig("0.0.0.0").is_local
     assert check_origin("http://localhost:8080", "localhost:8080", published.is_local) == ""
-    assert "not loopback" in check_origin("http://robot.example:8080", "robot.example:8080", published.is_local)
+    assert "not loopback" in check_origin(
+        "http://robot.example:8080", "robot.example:8080", published.is_local
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.console.access import AccessRole
-from spec_vlm_nav.console.live import LIVE, checked
+from spec_vlm_nav.console.parameters import LIVE, checked
 from tests.robot.console_world import World
 
 pytest.importorskip("starlette")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from spec_vlm_nav.console.decisions import decision_record
-from spec_vlm_nav.model.answers import DecisionFailed
+from spec_vlm_nav.model.decider import DecisionFailed
 from spec_vlm_nav.model.speculative import energy_figures
 from specdec.energy import Meter, find_sensors
 from tests.helpers.made_up_sensors import gauge_of_15_w

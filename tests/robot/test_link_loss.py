@@ -15,8 +15,7 @@ import pytest
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.actions import find_action
-from spec_vlm_nav.model.answers import DecisionFailed
-from spec_vlm_nav.model.decider import ROBOT_METHODS
+from spec_vlm_nav.model.decider import ROBOT_METHODS, DecisionFailed
 from spec_vlm_nav.model.speculative import SpeculativeDecider
 from spec_vlm_nav.model.worker import DecisionWorker
 from specdec.link.channel import connect

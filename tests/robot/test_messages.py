@@ -24,7 +24,7 @@ from spec_vlm_nav.common.codes import ActionSource, ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest
-from spec_vlm_nav.model.answers import ModelAnswer
+from spec_vlm_nav.model.decider import ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.messages import (
     command_message,
@@ -159,7 +159,14 @@ def test_a_message_counts_once_and_the_same_words_again_count_again(tells, monke
     node = SimpleNamespace(create_subscription=lambda kind, topic, act, *_, **__: callbacks.append(act))
     subscribe(node, String, "stop", lambda message: heard.append(message.data))
     reliable, best_effort = callbacks
-    sends = ((1, reliable), (2, reliable), (1, best_effort), (2, best_effort), (3, best_effort), (3, reliable))
+    sends = (
+        (1, reliable),
+        (2, reliable),
+        (1, best_effort),
+        (2, best_effort),
+        (3, best_effort),
+        (3, reliable),
+    )
     for sent, callback in sends:
         callback(String(data="stop"), *([{"source_timestamp": sent}] if tells else []))
     assert heard == ["stop"] * 3

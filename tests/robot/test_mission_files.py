@@ -5,8 +5,8 @@ import yaml
 
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.missions.driving import grow, index_back, straightened, way_back
-from spec_vlm_nav.missions.plan import MOST_STEPS, OnFailure, StartWhen, StepKind
 from spec_vlm_nav.missions.reading import from_sentence, read
+from spec_vlm_nav.missions.record import MOST_STEPS, OnFailure, StartWhen, StepKind
 from spec_vlm_nav.missions.sentences import split
 from specnav.paths import CONFIG
 

@@ -11,9 +11,8 @@ import pytest
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.model import folders
-from spec_vlm_nav.model.answers import DecisionFailed, ModelAnswer
 from spec_vlm_nav.model.course import RoundHistory
-from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
+from spec_vlm_nav.model.decider import DecisionFailed, DecoderSettings, LinkReport, ModelAnswer
 from spec_vlm_nav.model.deferred import OF_LOADING, DeferredDecider
 from spec_vlm_nav.model.folders import check_folder, find_model, read_config, share_folder, suited_preset
 

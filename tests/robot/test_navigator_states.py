@@ -16,7 +16,7 @@ from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, NavigatorPhase
 from spec_vlm_nav.deciding.states import TABLE, NavigatorEvent, page, react
 from spec_vlm_nav.language.actions import STOP_SENTENCE, find_action
-from spec_vlm_nav.model.answers import ModelAnswer
+from spec_vlm_nav.model.decider import ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from tests.robot.navigator_world import World

@@ -2,7 +2,7 @@
 
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion.presence import MISSION, MOST_HOLDERS, OPERATOR, PresenceWatch
+from spec_vlm_nav.motion.watchdogs import MISSION, MOST_HOLDERS, OPERATOR, PresenceWatch
 
 
 def test_who_holds_and_falls_silent_is_lost_once():

@@ -77,7 +77,7 @@ def test_what_replay_and_rviz_need_is_recorded(recording):
 
 
 def test_topics_are_those_that_the_black_box_hears(recording):
-    heard = pytest.importorskip("spec_vlm_nav.ros.blackbox.topics", reason="needs rclpy and interfaces")
+    heard = pytest.importorskip("spec_vlm_nav.ros.blackbox", reason="needs rclpy and interfaces")
     names = {"image": "camera/image_raw/compressed"}
     topics = set(recording["topics"](given(recording, namespace="one")))
     for one in heard.heard_topics("compressed", False, "none"):

@@ -7,8 +7,7 @@ import pytest
 
 from spec_vlm_nav.motion.ahead.cloud import clearance_of_cloud
 from spec_vlm_nav.motion.ahead.collision import AheadConfig, AheadWatch
-from spec_vlm_nav.motion.ahead.depth import clearance_of_depth
-from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
+from spec_vlm_nav.motion.ahead.ranges import clearance_of_depth, clearance_of_scan
 from tests.robot.clouds import CORRIDOR as CLOUD_CORRIDOR
 from tests.robot.clouds import cloud, floor
 from tests.robot.scans import CORRIDOR, depth, ray, room, scan

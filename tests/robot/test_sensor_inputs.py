@@ -15,8 +15,7 @@ from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.motion.ahead.cloud import Field, PointCloud
 from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
-from spec_vlm_nav.motion.ahead.depth import DepthImage, clearance_of_depth
-from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
+from spec_vlm_nav.motion.ahead.ranges import DepthImage, clearance_of_depth, clearance_of_scan
 from spec_vlm_nav.motion.watchdogs import Supervision
 from spec_vlm_nav.ros.collision_sensor import clearance_of_bytes, cloud_of, depth_of, scan_of
 from spec_vlm_nav.ros.messages import supervision_of

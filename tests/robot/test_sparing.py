@@ -8,8 +8,8 @@ pytest.importorskip("rclpy")
 
 from rclpy.subscription import Subscription
 
-from spec_vlm_nav.ros import polled as sparing
-from spec_vlm_nav.ros.polled import ANSWER_S, EVERY_S, FOR_S, ThrottledExecutor
+from spec_vlm_nav.ros import subscriptions as sparing
+from spec_vlm_nav.ros.subscriptions import ANSWER_S, EVERY_S, FOR_S, ThrottledExecutor
 
 
 class Other:

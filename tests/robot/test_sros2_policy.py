@@ -32,14 +32,14 @@ CREATES = {
 MADE = {
     ("collision_sensor.py", "source"): ["scan", "depth", "cloud"],
     ("outputs.py", "f'api/{service}/request'"): ["api/sport/request", "api/obstacles_avoid/request"],
-    ("topics.py", "SPORT"): ["api/sport/request"],
-    ("topics.py", "heard.name"): [],  # of RecordedTopic
-    ("facts.py", "f'{name}/get_parameters'"): [
+    ("blackbox.py", "SPORT"): ["api/sport/request"],
+    ("blackbox.py", "heard.name"): [],  # of RecordedTopic
+    ("blackbox.py", "f'{name}/get_parameters'"): [
         "motion_node/get_parameters",
         "vlm_nav_node/get_parameters",
     ],
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
-    ("subscriptions.py", "topic"): [],  # of subscribe
+    ("subscriptions.py", "topic"): [],  # of subscribe and PolledTopic
     ("publishers.py", "topic"): [],  # of publisher
     ("robot.py", "image"): ["image"],
     ("robot.py", "topic"): [],  # of on_topic
@@ -55,11 +55,10 @@ MADE = {
         "vlm_nav_node/get_parameters",
     ],
     ("go2_state_node.py", "topic"): ["sportmodestate", "lowstate"],
-    ("polled.py", "topic"): [],  # of PolledTopic
     ("loosening.py", "CHANGES"): ["safety_changes"],
 }
 ACTIONS = {"action_server.py": {("execute", "navigate_instruction")}}
-ACTIONS["instructing.py"] = {("call", "navigate_instruction")}
+ACTIONS["missions.py"] = {("call", "navigate_instruction")}
 ACTIONS["mission_node.py"] = {("execute", "run_mission")}
 ACTIONS["command_publisher.py"] = {("call", "run_mission")}
 ACTIONS["nav2_actions.py"] = {("call", "drive_on_heading"), ("call", "spin")}

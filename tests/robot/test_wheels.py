@@ -12,7 +12,7 @@ from spec_vlm_nav_interfaces.msg import Supervision
 
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.missions.driving import Turn
-from spec_vlm_nav.ros.missions.course_driver import CourseDriver
+from spec_vlm_nav.ros.missions import CourseDriver
 
 
 class Node:

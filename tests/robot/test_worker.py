@@ -8,8 +8,7 @@ import pytest
 from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.language.actions import Action, ActionKind
-from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
-from spec_vlm_nav.model.decider import LinkReport
+from spec_vlm_nav.model.decider import DecisionFailed, DecisionJob, LinkReport, ModelAnswer, ModelQuestion
 from spec_vlm_nav.model.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
 
 TEXT = "I see it. The next action is move forward 25 cm."

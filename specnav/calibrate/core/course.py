@@ -7,7 +7,7 @@ import enum
 
 from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.motion.limits import slew
-from spec_vlm_nav.motion.response.histories import NOWHERE, MeasuredHistory
+from spec_vlm_nav.motion.response.comparing import NOWHERE, MeasuredHistory
 from spec_vlm_nav.motion.stopping import RestDetector
 from spec_vlm_nav.motion.watchdogs import OdometryReading
 from specnav.calibrate.config import CalibrateConfig

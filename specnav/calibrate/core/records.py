@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 
 from spec_vlm_nav.common.geometry import Pose
-from spec_vlm_nav.motion.response.histories import CommandHistory, Travel
+from spec_vlm_nav.motion.response.comparing import CommandHistory, Travel
 from specnav.calibrate.core.steps import CalibrationStep
 
 TOTAL_OF = 5  # poses that `total` is the median of

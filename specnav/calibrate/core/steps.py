@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from spec_vlm_nav.common.geometry import ZERO, Velocity
-from spec_vlm_nav.motion.response.histories import Travel
+from spec_vlm_nav.motion.response.comparing import Travel
 
 LINEAR_ACCELERATION, ANGULAR_ACCELERATION = 1.0, 3.0  # as motion_node accelerates, m/s2 and rad/s2
 STAIR_S, STAIR_FACTOR = 0.6, 1.3  # duration of each speed of a search, and factor to the next

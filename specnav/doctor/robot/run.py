@@ -9,7 +9,7 @@ from collections import Counter
 from rich.console import Console
 from rich.text import Text
 
-from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
+from spec_vlm_nav.common.errors import LONGEST_LINE, one_line
 from specnav.doctor.robot.checks import CheckLine, Verdict, examine
 from specnav.doctor.robot.config import RobotDoctorConfig
 from specnav.errors import needs_ros

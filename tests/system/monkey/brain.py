@@ -9,7 +9,7 @@ from spec_vlm_nav.camera.images import PictureOptions, prepare
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES, STOP_SENTENCE, find_action
-from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
+from spec_vlm_nav.model.decider import DecisionJob, ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Event, Failed, Reconciled
 from tests.system.monkey.scenario import Setup
 

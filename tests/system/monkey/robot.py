@@ -27,7 +27,7 @@ from spec_vlm_nav.deciding.parts.interfaces import (
 )
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.model.answers import DecisionJob
+from spec_vlm_nav.model.decider import DecisionJob
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import OPERATOR_STOP, Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore

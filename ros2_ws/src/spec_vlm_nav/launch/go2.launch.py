@@ -55,10 +55,7 @@ PLACES = {
     ),
     "motion": ("true", "false: without motion_node (for bags that contain its topics)."),
     "view": ("false", "Gone with view_node: console:=true shows it, or rqt and RViz."),
-    "blackbox": (
-        "true",
-        "Also start blackbox_node, which writes the last minute to a file at a fault.",
-    ),
+    "blackbox": ("true", "Also start blackbox_node, which writes the last minute to a file at a fault."),
     "mission": ("false", "Also start mission_node, for sequences of instructions."),
     "console": ("false", "Also start console_node: the operator's page, on this machine."),
     "go2_state": (
@@ -71,30 +68,20 @@ PLACES = {
         "image is its output.",
     ),
     "video": ("/frontvideostream", "With camera_decode topic_unitree: topic of the video."),
-    "camera_interface": (
-        "",
-        "With camera_decode url: this machine's address on the robot's network.",
-    ),
+    "camera_interface": ("", "With camera_decode url: this machine's address on the robot's network."),
 }
 # Node parameters that can also be given as arguments; an empty argument is not passed on.
 DECIDING, MOVING, RECORDING = "vlm_nav_node", "motion_node", "blackbox_node"
 DECODING, STATE = "camera_decode_node", "go2_state_node"
 MISSIONS, CONSOLE = "mission_node", "console_node"
 EVERY = (DECIDING, MOVING, RECORDING, DECODING, STATE, MISSIONS, CONSOLE)
+FOR_DECIDING = (
+    "verifier", "verifier_key", "draft_model", "gguf", "quantize", "threads", "pixels", "method",
+    "exploration", "on_link_loss", "autostart", "settle_s",
+)  # fmt: skip
 OWNERS = {
     "dry_run": (DECIDING, MOVING),
-    "verifier": (DECIDING,),
-    "verifier_key": (DECIDING,),
-    "draft_model": (DECIDING,),
-    "gguf": (DECIDING,),
-    "quantize": (DECIDING,),
-    "threads": (DECIDING,),
-    "pixels": (DECIDING,),
-    "method": (DECIDING,),
-    "exploration": (DECIDING,),
-    "on_link_loss": (DECIDING,),
-    "autostart": (DECIDING,),
-    "settle_s": (DECIDING,),
+    **dict.fromkeys(FOR_DECIDING, (DECIDING,)),
     "image_transport": (DECIDING, RECORDING, CONSOLE),
     "require_operator": (MOVING, CONSOLE),
     "simulator": (CONSOLE,),

@@ -23,12 +23,7 @@ This file also accepts all arguments of go2.launch.py.
 
 from pathlib import Path
 
-from launch.actions import (
-    GroupAction,
-    IncludeLaunchDescription,
-    LogInfo,
-    SetEnvironmentVariable,
-)
+from launch.actions import GroupAction, IncludeLaunchDescription, LogInfo, SetEnvironmentVariable
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch_ros.actions import SetParametersFromFile, SetRemap
 from spec_vlm_nav.ros.launching import description_of
@@ -38,68 +33,35 @@ HERE = Path(__file__).resolve().parent
 CONFIG = HERE.parent / "config"
 
 ARGUMENTS = {
-    "network_interface": (
-        "",
-        "This machine's network interface towards the Go2, for example eth0; empty: "
-        "CYCLONEDDS_URI is left as it is.",
-    ),
-    "rmw": (
-        "rmw_cyclonedds_cpp",
-        "RMW_IMPLEMENTATION; the Go2 speaks CycloneDDS. Empty: left as it is.",
-    ),
+    "network_interface": ("",
+                          "This machine's network interface towards the Go2, for example eth0; empty: "
+                          "CYCLONEDDS_URI is left as it is."),
+    "rmw": ("rmw_cyclonedds_cpp", "RMW_IMPLEMENTATION; the Go2 speaks CycloneDDS. Empty: left as it is."),
     "namespace": ("", "Namespace of the nodes; the Go2's own topics have none."),
     "use_sim_time": ("", "Stamp messages with /clock."),
     "log_level": ("info", "debug, info, warn or error."),
-    "camera": (
-        "topic_unitree",
-        "The Go2's video: topic_unitree (its topic `video`), url (its multicast), or none "
-        "(another camera on `image`).",
-        ["topic_unitree", "url", "none"],
-    ),
+    "camera": ("topic_unitree",
+               "The Go2's video: topic_unitree (its topic `video`), url (its multicast), or none (another "
+               "camera on `image`).", ["topic_unitree", "url", "none"]),
     "video": ("/frontvideostream", "With camera topic_unitree: topic of the video."),
-    "camera_interface": (
-        "",
-        "With camera url: this machine's address on the Go2's network.",
-    ),
+    "camera_interface": ("", "With camera url: this machine's address on the Go2's network."),
     "image": ("camera/image_raw/compressed", "Camera topic of vlm_nav_node."),
     "image_transport": ("", "Its type: raw or compressed.", ["", "raw", "compressed"]),
-    "odometry": (
-        "sportmodestate",
-        "Where odometry is from: sportmodestate (position and attitude in it), or utlidar "
-        "(/utlidar/robot_odom).",
-        ["sportmodestate", "utlidar"],
-    ),
-    "lidar": (
-        "base",
-        "Collision sensor: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the "
-        "lidar's frame), none.",
-        ["base", "raw", "none"],
-    ),
-    "obstacles_avoid": (
-        "false",
-        "Send motions through the Go2's own obstacle avoidance.",
-        ["true", "false"],
-    ),
-    "motion_backend": (
-        "",
-        "go2_sport, twist or auto: go2_sport where unitree_api is installed.",
-    ),
-    "robot_params_file": (
-        str(CONFIG / "go2_bringup.yaml"),
-        "Parameters that the Go2 needs, before yours; empty: none.",
-    ),
-}
+    "odometry": ("sportmodestate",
+                 "Where odometry is from: sportmodestate (position and attitude in it), or utlidar "
+                 "(/utlidar/robot_odom).", ["sportmodestate", "utlidar"]),
+    "lidar": ("base",
+              "Collision sensor: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the "
+              "lidar's frame), none.", ["base", "raw", "none"]),
+    "obstacles_avoid": ("false", "Send motions through the Go2's own obstacle avoidance.", ["true", "false"]),
+    "motion_backend": ("", "go2_sport, twist or auto: go2_sport where unitree_api is installed."),
+    "robot_params_file": (str(CONFIG / "go2_bringup.yaml"),
+                          "Parameters that the Go2 needs, before yours; empty: none."),
+}  # fmt: skip
 PASSED_ON = (
-    "namespace",
-    "use_sim_time",
-    "log_level",
-    "image",
-    "image_transport",
-    "video",
-    "camera_interface",
-    "motion_backend",
-    "robot_params_file",
-)
+    "namespace", "use_sim_time", "log_level", "image", "image_transport", "video", "camera_interface",
+    "motion_backend", "robot_params_file",
+)  # fmt: skip
 CLOUDS = {"base": "/utlidar/cloud_base", "raw": "/utlidar/cloud"}
 # Topics of the Go2 under the nodes' names. The battery does not need the fast LowState.
 OF_THE_ROBOT = {

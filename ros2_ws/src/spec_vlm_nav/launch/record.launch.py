@@ -31,33 +31,20 @@ ARGUMENTS = {
     "namespace": ("", "Namespace of the nodes to record."),
     "out": ("", "Folder to write, which must not exist; empty: rosbag2_ and the time."),
     "image_transport": ("compressed", "What the camera topic carries.", ["compressed", "raw"]),
-    "image": (
-        "",
-        "Camera topic; empty: camera/image_raw/compressed, or camera/image_raw with raw.",
-    ),
+    "image": ("", "Camera topic; empty: camera/image_raw/compressed, or camera/image_raw with raw."),
     "odom": ("odom", "Odometry topic."),
     "cmd_vel": ("cmd_vel", "Topic of velocities."),
     "storage": ("mcap", "File format: mcap (rosbag2_storage_mcap) or sqlite3."),
     "max_size_mb": ("1000", "Begin a new file at this size, MB; 0: one file."),
     "max_duration_s": ("600", "Begin a new file after this long, s; 0: one file."),
     "use_sim_time": ("false", "Take times from /clock.", ["true", "false"]),
-}
+}  # fmt: skip
 CAMERA = {"compressed": "camera/image_raw/compressed", "raw": "camera/image_raw"}
 OURS = (
-    "instruction",
-    "stop",
-    "e_stop",
-    "e_stop_reset",
-    "motion_command",
-    "motion_status",
-    "robot_state",
-    "supervision",
-    "safety_changes",
-    "vlm_nav_node/action",
-    "vlm_nav_node/metrics",
-    "vlm_nav_node/outcome",
+    "instruction", "stop", "e_stop", "e_stop_reset", "motion_command", "motion_status", "robot_state",
+    "supervision", "safety_changes", "vlm_nav_node/action", "vlm_nav_node/metrics", "vlm_nav_node/outcome",
     "vlm_nav_node/reasoning",
-)
+)  # fmt: skip
 SHARED = ("/diagnostics", "/tf", "/tf_static")
 
 

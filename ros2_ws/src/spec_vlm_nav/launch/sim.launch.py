@@ -46,42 +46,24 @@ ARGUMENTS = {
     "start_verifier": ("true", "Start a cloud verifier here; false: use the one at `verifier`."),
     "verifier": ("", f"Address of the cloud verifier; else as params_file says, or {ADDRESS}."),
     "verifier_key": ("", "Key file for a verifier with keys that runs elsewhere."),
-    "model": (
-        "default_models/nav-target",
-        "Target model of the verifier started here: folder (absolute or the package's) or hub id.",
-    ),
-    "exits": (
-        "",
-        "Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints.",
-    ),
+    "model": ("default_models/nav-target",
+              "Target model of the verifier started here: folder (absolute or the package's) or hub id."),
+    "exits": ("", "Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints."),
     # Arguments of the robot's nodes; an empty argument leaves the parameter files in effect.
     **{
         name: ("", parameter_of("vlm_nav_node", name).description)
-        for name in (
-            "draft_model",
-            "gguf",
-            "quantize",
-            "threads",
-            "pixels",
-            "method",
-            "exploration",
-            "on_link_loss",
-            "autostart",
-        )
+        for name in ("draft_model", "gguf", "quantize", "threads", "pixels", "method", "exploration",
+                     "on_link_loss", "autostart")
     },
     "dry_run": ("", "true: decide, but move nothing."),
     "view": ("false", "Gone with view_node: console:=true shows it, or rqt and RViz."),
     "mission": ("false", "Also start mission_node, for sequences of instructions."),
     "console": ("false", "Also start console_node: the operator's page, on this machine."),
-    "require_operator": (
-        "",
-        "true: the robot moves only while an operator's console holds control (dead man's switch).",
-    ),
-    "blackbox": (
-        "true",
-        "Also start blackbox_node, which writes the last minute to a file at a fault.",
-    ),
-}
+    "require_operator": ("",
+                         "true: the robot moves only while an operator's console holds control (dead "
+                         "man's switch)."),
+    "blackbox": ("true", "Also start blackbox_node, which writes the last minute to a file at a fault."),
+}  # fmt: skip
 OWN = ("sim_params_file", "start_verifier", "model", "exits")
 PASSED_ON = tuple(name for name in ARGUMENTS if name not in OWN)
 

@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-What `colcon test` checks of the package itself.
-
-Its behaviour is tested in the repository's tests/robot.
-"""
+"""What `colcon test` checks of the package itself; tests/robot in the repository tests behaviour."""
 
 from pathlib import Path
 from xml.etree import ElementTree

@@ -10,8 +10,8 @@ from spec_vlm_nav.camera.images import Frame, PictureOptions
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
 from spec_vlm_nav.language.prompting import PromptSpec
-from spec_vlm_nav.model.answers import DecisionJob
 from spec_vlm_nav.model.asking import QuestionWriter
+from spec_vlm_nav.model.decider import DecisionJob
 from specdec.models import LoadedModel
 from specnav.bags.contents import choose_image_topic, pictures, read_contents
 from specnav.bags.source import open_bag

@@ -23,15 +23,9 @@ from typing import Any
 
 from spec_vlm_nav.blackbox.folder import Usage
 from spec_vlm_nav.blackbox.ring import Ring, RingContents, Stamp
-from spec_vlm_nav.blackbox.triggers import (
-    ASKED,
-    ended_of,
-    Schedule,
-    Trigger,
-    TriggerWatch,
-)
+from spec_vlm_nav.blackbox.triggers import ASKED, ended_of, Schedule, Trigger, TriggerWatch
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.common.status import Status
 
 MB = 1_000_000
@@ -179,12 +173,7 @@ class BlackBox:
         return Recording(triggers, more, contents, now, now_ns, {**own, **facts})
 
     def row(self, usage: Usage, max_bytes: int, failed: int, trouble: str, now: float) -> DiagnosticRow:
-        """
-        Return the row of /diagnostics.
-
-        max_bytes: bound of all files. failed: number of files that could not be written. trouble:
-        why the last one could not be written, or "".
-        """
+        """Return the row of /diagnostics; failed: files not written. trouble: why the last one, or ""."""
         ring = self.ring
         values: dict[str, object] = {
             "buffer s": ring.span_s(now),

@@ -24,52 +24,26 @@ from spec_vlm_nav.common.parameters import config_of, IMAGE_TRANSPORT, live, Par
 
 BLACKBOX: tuple[Parameter, ...] = (
     live("keep_s", 60.0, "Length of the past kept in memory, s.", 5.0, 600.0),
-    live(
-        "memory_mb",
-        64,
-        "Memory for it, MB; if it is short, pictures are thinned out. Twice as much while a file is written.",
-        4,
-        4096,
-    ),
+    live("memory_mb", 64,
+         "Memory for it, MB; if it is short, pictures are thinned out. Twice as much while a file is "
+         "written.", 4, 4096),
     live("after_s", 5.0, "A file is written this long after its trigger, s.", 0.0, 60.0),
-    live(
-        "min_gap_s",
-        30.0,
-        "Shortest time between two files, s; triggers within it go into the next file.",
-        1.0,
-        600.0,
-    ),
-    live(
-        "silence_s",
-        2.0,
-        "Silence of motion_node, once heard, that counts as a fault, s; 0: not watched.",
-        0.0,
-        60.0,
-    ),
-    Parameter(
-        "folder",
-        "",
-        "Folder of the files; empty: spec_vlm_nav/blackbox in ROS_HOME or ~/.ros, in a subfolder "
-        "for the namespace if there is one.",
-    ),
+    live("min_gap_s", 30.0,
+         "Shortest time between two files, s; triggers within it go into the next file.", 1.0, 600.0),
+    live("silence_s", 2.0,
+         "Silence of motion_node, once heard, that counts as a fault, s; 0: not watched.", 0.0, 60.0),
+    Parameter("folder", "",
+              "Folder of the files; empty: spec_vlm_nav/blackbox in ROS_HOME or ~/.ros, in a subfolder "
+              "for the namespace if there is one."),
     live("disk_mb", 500, "Largest total size of the files, MB; the oldest are removed.", 4, 1_000_000),
     IMAGE_TRANSPORT,
-    live(
-        "raw_rate_hz",
-        5.0,
-        "With image_transport raw: pictures kept a second, as JPEG.",
-        0.1,
-        60.0,
-    ),
+    live("raw_rate_hz", 5.0, "With image_transport raw: pictures kept a second, as JPEG.", 0.1, 60.0),
     live("jpeg_quality", 80, "JPEG quality of these pictures.", 30, 100),
     Parameter("enable_stamped_cmd_vel", False, "cmd_vel is TwistStamped, as motion_node publishes it."),
-    Parameter(
-        "collision_source",
-        "none",
-        "Also keep the collision sensor: scan, or one depth image a second.",
-        choices=("none", "scan", "depth"),
-    ),
-)
+    Parameter("collision_source", "none",
+              "Also keep the collision sensor: scan, or one depth image a second.",
+              choices=("none", "scan", "depth")),
+)  # fmt: skip
 
 
 def check_blackbox(values: Mapping[str, Value]) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.common.status import Status, WATCHDOG_STATES
 
 FAULTS = WATCHDOG_STATES | {MotionState.GEOFENCE}
@@ -72,12 +72,7 @@ def ended_of(text: str) -> Ended:
 
 
 class TriggerWatch:
-    """
-    Detects the beginning of each trigger.
-
-    silence_s: silence of motion_node that is a fault, s (it reports twice a second); 0: not
-    watched.
-    """
+    """Detects each trigger's beginning; silence_s: silence of motion_node that is a fault; 0: none."""
 
     def __init__(self, silence_s: float) -> None:
         self.silence_s = silence_s

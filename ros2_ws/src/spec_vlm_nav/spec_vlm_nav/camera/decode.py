@@ -59,11 +59,7 @@ _TROUBLES = ("damaged", "lost", "not_h264", "empty", "repeated", "stray")
 
 @dataclass
 class DecodeCounts:
-    """
-    Counts of inputs and outputs.
-
-    All but `fed` and `pictures` count dropped inputs or events.
-    """
+    """Counts of inputs and outputs. All but `fed` and `pictures` count dropped inputs or events."""
 
     fed: int = 0
     pictures: int = 0
@@ -96,11 +92,7 @@ class DecodedPicture:
 
 
 class H264Decoder:
-    """
-    Decodes one stream, fed with whole access units or parameter sets, one or several at a time.
-
-    strict: False also outputs pictures with missing references, which may be smeared.
-    """
+    """Decodes a stream of whole access units; strict: no pictures whose references are missing."""
 
     def __init__(self, strict: bool = True) -> None:
         self.counts = DecodeCounts()
@@ -225,11 +217,7 @@ class H264Decoder:
 
 
 class StreamDiagnostics:
-    """
-    Builds the /diagnostics row of a video stream.
-
-    Each problem is reported once, in the next report after it occurred.
-    """
+    """Builds the /diagnostics row of a video stream; each problem is reported once, by the next report."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = asdict(DecodeCounts())
@@ -243,12 +231,7 @@ class StreamDiagnostics:
         now: float,
         silence_s: float,
     ) -> DiagnosticRow:
-        """
-        Return the row.
-
-        heard_at: when bytes were last received (None: never). published: pictures published so far.
-        Times are of a steady clock, s.
-        """
+        """Return the row; heard_at: when bytes were last received, s. published: pictures so far."""
         counts = asdict(decoder.counts)
         new = {name: counts[name] - self._before[name] for name in _TROUBLES}
         passed = published - self._published

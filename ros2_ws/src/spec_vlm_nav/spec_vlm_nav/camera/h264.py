@@ -120,11 +120,7 @@ def kind(nal: bytes) -> int:
 
 
 def split_nals(data: bytes) -> list[bytes]:
-    """
-    Return the NAL units of Annex B bytes; none if there is no start code.
-
-    Bytes before the first start code are dropped.
-    """
+    """Return the NAL units of Annex B bytes, from the first start code on; none if there is no start code."""
     marks = [match.end() for match in _START.finditer(data)]
     ends = [mark - 3 for mark in marks[1:]] + [len(data)][: len(marks)]
     nals = (data[a:b].rstrip(b"\x00") for a, b in zip(marks, ends, strict=True))
@@ -211,11 +207,7 @@ class Numbering:
         self._last: int | None = None
 
     def read_slice(self, nal: bytes) -> SliceHead | None:
-        """
-        Return the head of a slice.
-
-        None if it cannot be parsed or its parameter sets were not received.
-        """
+        """Return the head of a slice. None if it cannot be parsed or its parameter sets were not received."""
         bits = _Bits(nal[1:_HEAD])
         try:
             first, slice_type, pps = bits.ue(), bits.ue(), bits.ue()
@@ -239,11 +231,7 @@ class Numbering:
                 self._pps[pps.number] = pps
 
     def follow(self, head: SliceHead) -> bool:
-        """
-        Record the next picture.
-
-        Returns whether a picture that it may refer to is missing before it.
-        """
+        """Record the next picture. Returns whether a picture that it may refer to is missing before it."""
         sps = self._sps_of(head.pps)
         assert sps is not None  # read_slice needed it
         last = 0 if head.is_idr else self._last

@@ -30,8 +30,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
-from spec_vlm_nav.common.errors import FrameError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import FrameError, one_line
 
 MAX_BYTES = 16 << 20
 MAX_SCANS = 32  # of a JPEG: encoders make about 10, and each may take as long as a picture
@@ -63,12 +62,7 @@ class RawImage:
 
 @dataclass(frozen=True)
 class Frame:
-    """
-    A camera message.
-
-    It holds the picture, its header stamp (seconds, nanoseconds), and its receive time (steady
-    clock, s).
-    """
+    """A camera message: picture, header stamp (seconds, nanoseconds), receive time (steady clock, s)."""
 
     picture: bytes | RawImage
     stamp: tuple[int, int]
@@ -91,11 +85,7 @@ class PictureOptions:
 
 
 def decode(data: bytes) -> Image.Image:
-    """
-    Decode a JPEG or PNG completely; returns an RGB picture the right way up. Raises FrameError.
-
-    A picture with an EXIF orientation is rotated, as the models do.
-    """
+    """Decode a JPEG or PNG completely to RGB, upright by EXIF, as the models do. Raises FrameError."""
     with _opened(data) as picture:
         picture.load()
         return _upright(picture).convert("RGB")
@@ -189,11 +179,7 @@ def to_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
 
 
 def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
-    """
-    Return the encoded picture for the model. Raises FrameError.
-
-    Compressed bytes are decoded once for validation, and returned unchanged if the size fits.
-    """
+    """Return the encoded picture for the model; a sound one of fitting size unchanged. Raises FrameError."""
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
     _refuse_blank(picture)
     if options.width and options.height and picture.size != (options.width, options.height):
@@ -224,11 +210,7 @@ def black_like(encoded: bytes) -> bytes:
 
 
 def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
-    """
-    Return a small grey version of a picture, float32 [35, 56], 0 to 255.
-
-    Raises FrameError if it cannot be decoded.
-    """
+    """Return a small grey version of a picture, float32 [35, 56], 0 to 255. Raises FrameError."""
     if isinstance(picture, RawImage):
         grey = from_raw(picture).convert("L")
     else:
@@ -245,11 +227,7 @@ def difference(one: bytes | RawImage, other: bytes | RawImage) -> float:
 
 
 def same_scene(one: bytes | RawImage, other: bytes | RawImage, tolerance: float) -> bool:
-    """
-    Return whether two pictures differ by at most `tolerance` grey levels.
-
-    False if one cannot be decoded.
-    """
+    """Return whether two pictures can be decoded and differ by at most `tolerance` grey levels."""
     try:
         return difference(one, other) <= tolerance
     except FrameError:

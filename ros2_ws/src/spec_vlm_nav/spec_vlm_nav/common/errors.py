@@ -13,10 +13,15 @@
 # limitations under the License.
 
 """
-The exceptions of the robot package.
+The exceptions of the robot package, and foreign words as a message, a log or a report may repeat them.
 
-Each message is one line that says what is wrong and what to do about it.
+Each exception's message says in one line what is wrong and what to do.
 """
+
+from __future__ import annotations
+
+LONGEST = 300
+LONGEST_LINE = 1000  # of a log, characters
 
 
 class NavigationError(Exception):
@@ -57,3 +62,9 @@ class MissionError(NavigationError):
 
 class ConsoleError(NavigationError):
     """The console cannot be opened as configured."""
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    """Return foreign words without line breaks and control characters, cut to a fair length."""
+    words = " ".join(text[: 4 * most].split())
+    return "".join(c if c.isprintable() else "?" for c in words)[:most]

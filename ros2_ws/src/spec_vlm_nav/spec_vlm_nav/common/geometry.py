@@ -51,11 +51,7 @@ ZERO = Velocity()
 
 @dataclass(frozen=True)
 class Motion:
-    """
-    A straight drive or a turn on the spot: exactly one of the two fields is not zero.
-
-    Metres (forward positive), radians (left positive).
-    """
+    """A straight drive (m, forward positive) or a turn on the spot (rad, left positive); the other is 0."""
 
     distance_m: float = 0.0
     angle_rad: float = 0.0

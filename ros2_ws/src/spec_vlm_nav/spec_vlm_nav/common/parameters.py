@@ -175,11 +175,7 @@ def config_of(kind: type[Config], values: Mapping[str, Value], prefix: str = "",
 
 
 def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
-    """
-    Check values against a table of parameters.
-
-    Raises ParameterError for the first invalid value or unknown name.
-    """
+    """Raise ParameterError for the first invalid value or name that is not in a table of parameters."""
     known = {p.name: p for p in table}
     for name, value in values.items():
         if name not in known:
@@ -189,10 +185,7 @@ def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
 
 def markdown(table: Sequence[Parameter]) -> str:
     """Return the table as Markdown."""
-    rows = [
-        "| parameter | default | allowed | live | safer | meaning |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = ["| parameter | default | allowed | live | safer | meaning |", "|---|---|---|---|---|---|"]
     for p in table:
         text = str(p.default).lower() if isinstance(p.default, bool) else str(p.default)
         default = f"`{text or chr(34) * 2}`"

@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-A motion command's status as reported by motion_node.
-
-The fields correspond to MotionStatus.msg.
-"""
+"""A motion command's status as reported by motion_node. The fields correspond to MotionStatus.msg."""
 
 from __future__ import annotations
 
@@ -27,30 +23,17 @@ from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
 UNDER_WAY = (MotionState.MOVING, MotionState.SETTLING)
 GOING_ON = (MotionState.IDLE, *UNDER_WAY)  # a motion that has not ended
-WATCHDOG_STATES = frozenset(
-    {
-        MotionState.STALE_ODOM,
-        MotionState.COLLISION_AHEAD,
-        MotionState.STALE_CAMERA,
-        MotionState.LINK_LOST,
-        MotionState.SUPERVISOR_LOST,
-        MotionState.NO_RESPONSE,
-        MotionState.WRONG_RESPONSE,
-        MotionState.UNCOMMANDED_MOTION,
-        MotionState.STALE_SENSOR,
-        MotionState.NOT_READY,
-    }
-)
+WATCHDOG_STATES = frozenset({
+    MotionState.STALE_ODOM, MotionState.COLLISION_AHEAD, MotionState.STALE_CAMERA, MotionState.LINK_LOST,
+    MotionState.SUPERVISOR_LOST, MotionState.NO_RESPONSE, MotionState.WRONG_RESPONSE,
+    MotionState.UNCOMMANDED_MOTION, MotionState.STALE_SENSOR, MotionState.NOT_READY,
+})  # fmt: skip
 """States in which a watchdog ends a motion: an input is missing or wrong, or the way is blocked."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """
-    One report: the command, its state, and the reason.
-
-    `done` and `left` are the parts of the motion covered and still to cover, by odometry.
-    """
+    """One report; `done` and `left`: the parts of the motion covered and still to cover, by odometry."""
 
     state: MotionState
     session: int = 0

@@ -87,12 +87,7 @@ class Connection:
 
 
 class Front:
-    """
-    Serves until the control socket closes.
-
-    publish: called with a robot's name and "stop" or "estop"; returns whether it has a subscriber.
-    meet: called with the robots' names when they change.
-    """
+    """Serves until the control socket closes; publish: returns whether a "stop" or "estop" is heard."""
 
     def __init__(self, control: socket.socket, publish: Publish, meet: Callable[[list[str]], None]) -> None:
         self._control, self._publish, self._meet = control, publish, meet

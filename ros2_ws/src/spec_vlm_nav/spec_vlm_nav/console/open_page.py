@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""One open page: its user, the robot it shows, its outgoing messages, and its stops."""
+"""One open page: its user, robot, outgoing messages, control and stops. Times: steady clock, s."""
 
 from __future__ import annotations
 
@@ -28,6 +28,62 @@ RATE, BURST = 10.0, 30.0  # commands of one page: per second, at once
 CARDS = 12  # decisions that a page shows
 STANDS_S, MOST_STOPS = 3.0, 100  # longest wait until a stopped robot stands; stops that wait
 Send = Callable[[str | bytes], Awaitable[None]]
+
+
+@dataclass
+class _ControlHolder:
+    page: int
+    name: str
+    heard_at: float
+
+
+class Control:
+    """
+    Control of one robot: one page at a time, as long as it sends heartbeats.
+
+    With the dead man's switch, the robot stops when its operator falls silent or releases control.
+    silence_s: without a heartbeat for this long a page loses control.
+    """
+
+    def __init__(self, silence_s: float) -> None:
+        self.silence_s = silence_s
+        self._holder: _ControlHolder | None = None
+
+    @property
+    def page(self) -> int | None:
+        """Return the number of the page in control."""
+        return self._holder.page if self._holder else None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the operator in control, or ""."""
+        return self._holder.name if self._holder else ""
+
+    def take(self, page: int, name: str, now: float, by_force: bool) -> str:
+        """Take control; returns why not, or "". by_force: even from another operator."""
+        if self._holder is not None and self._holder.page != page and not by_force:
+            return f"{self._holder.name} has control: take it from them, or ask"
+        self._holder = _ControlHolder(page, name, now)
+        return ""
+
+    def beat(self, page: int, now: float) -> None:
+        """Record a heartbeat."""
+        if self._holder is not None and self._holder.page == page:
+            self._holder.heard_at = now
+
+    def let_go(self, page: int) -> bool:
+        """Release control; returns whether this page had it."""
+        had = self.page == page
+        if had:
+            self._holder = None
+        return had
+
+    def lost(self, now: float) -> str:
+        """Return the operator who has lost control by silence since the last call, or ""."""
+        if self._holder is None or now - self._holder.heard_at <= self.silence_s:
+            return ""
+        name, self._holder = self._holder.name, None
+        return name
 
 
 @dataclass(eq=False)

@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-The commands of an operator in control, and how they are carried out.
-
-A command returns why it was refused, or ""; results that arrive later are sent to the page.
-"""
+"""The commands of an operator in control; each returns why it was refused, or ""."""
 
 from __future__ import annotations
 
@@ -24,8 +20,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from spec_vlm_nav.common.errors import MissionError, ParameterError
-from spec_vlm_nav.console.live import checked
 from spec_vlm_nav.console.open_page import Page
+from spec_vlm_nav.console.parameters import checked
 from spec_vlm_nav.console.robots import Answer, ConsoleRobot
 from spec_vlm_nav.console.words import LONGEST_WORDS
 from spec_vlm_nav.language.stop_words import is_stop

@@ -68,16 +68,7 @@ class Robots(Protocol):
         """Return the newest rows of /diagnostics."""
 
 
-SHORT = (
-    "state",
-    "standing",
-    "estopped",
-    "instruction",
-    "action",
-    "link",
-    "camera_age_s",
-    "battery",
-)
+SHORT = ("state", "standing", "estopped", "instruction", "action", "link", "camera_age_s", "battery")
 
 
 def in_short(robots: Robots, controller: Callable[[str], str]) -> list[dict[str, Any]]:

@@ -32,11 +32,7 @@ MOST_FIELDS, LARGEST = 20, 2**53  # beyond, a browser's numbers are not exact
 
 
 def understood(text: str) -> dict[str, Any] | None:
-    """
-    Return a page's message, or None if it is invalid.
-
-    A stop is accepted even with invalid fields; these are then dropped.
-    """
+    """Return a page's message; None: invalid. A stop is accepted without its invalid fields."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):

@@ -30,8 +30,7 @@ from spec_vlm_nav.camera.images import Frame
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.common.status import GOING_ON, Status
-from spec_vlm_nav.deciding.handlers.clocks import SHORTEST_STALL_S
-from spec_vlm_nav.deciding.handlers.operator import InstructionRefusal
+from spec_vlm_nav.deciding.handlers.instructions import InstructionRefusal, SHORTEST_STALL_S
 from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, NavigatorOutputs
 from spec_vlm_nav.deciding.parts.situation import Situation
@@ -132,11 +131,7 @@ class Navigator(Situation):
         react(self, NavigatorEvent.FRAME, frame, now)
 
     def on_link(self, link: LinkState, now: float, reason: str = "") -> None:
-        """
-        Record the link's state.
-
-        Without a verifier the robot moves only in a declared degraded mode.
-        """
+        """Record the link's state. Without a verifier the robot moves only in a declared degraded mode."""
         was, self.link = self.link, link
         if link is LinkState.UP and was is not LinkState.UP:
             react(self, NavigatorEvent.LINK_BACK, reason, now)
@@ -152,11 +147,7 @@ class Navigator(Situation):
             react(self, NavigatorEvent.RESET, was, now)
 
     def on_status(self, status: Status, now: float) -> None:
-        """
-        Handle a report about the motion under way or about the operator's stop.
-
-        The report must belong to this node's session.
-        """
+        """Handle this session's report about the motion under way, or one about the operator's stop."""
         if status.state is MotionState.STOPPED and status.reason.startswith(OPERATOR_STOP):
             given = self.instruction.given
             # A stop from before this instruction was given concerns the previous one.

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import enum
 from typing import Any
 
-from spec_vlm_nav.deciding.handlers import clocks, decisions, motions, operator, sensors
+from spec_vlm_nav.deciding.handlers import decisions, inputs, instructions
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase
 from spec_vlm_nav.deciding.parts.situation import Situation
 
@@ -66,6 +66,7 @@ class NavigatorEvent(enum.Enum):
 
 
 Handler = Callable[[Situation, Any, float], None]
+"""Takes the situation, the event's payload, and the time (steady clock, s)."""
 
 
 @dataclass(frozen=True)
@@ -96,24 +97,24 @@ def _same(handler: Handler, *phases: NavigatorPhase) -> dict[NavigatorPhase, Rea
 
 
 TABLE: Mapping[NavigatorEvent, Mapping[NavigatorPhase, Reaction]] = {
-    NavigatorEvent.INSTRUCTION: _in_all(operator.begin, LOOKING),
-    NavigatorEvent.REFUSAL: _in_all(operator.turn_down, IDLE),
-    NavigatorEvent.CANCEL: _in_all(operator.cancel, IDLE),
-    NavigatorEvent.OPERATOR_STOP: _busy(operator.cancel, IDLE),
-    NavigatorEvent.ESTOP: _busy(operator.end_estopped, IDLE),
-    NavigatorEvent.RESET: _same(operator.note_reset, IDLE),
+    NavigatorEvent.INSTRUCTION: _in_all(instructions.begin, LOOKING),
+    NavigatorEvent.REFUSAL: _in_all(instructions.turn_down, IDLE),
+    NavigatorEvent.CANCEL: _in_all(instructions.cancel, IDLE),
+    NavigatorEvent.OPERATOR_STOP: _busy(instructions.cancel, IDLE),
+    NavigatorEvent.ESTOP: _busy(instructions.end_estopped, IDLE),
+    NavigatorEvent.RESET: _same(instructions.note_reset, IDLE),
     NavigatorEvent.LINK_LOST: {
-        **_same(sensors.report_link_lost, LOOKING, THINKING),
-        MOVING: Reaction(sensors.hold_without_link, (LOOKING, MOVING)),
+        **_same(inputs.report_link_lost, LOOKING, THINKING),
+        MOVING: Reaction(inputs.hold_without_link, (LOOKING, MOVING)),
     },
-    NavigatorEvent.LINK_BACK: _same(sensors.note_link_back, *NavigatorPhase),
+    NavigatorEvent.LINK_BACK: _same(inputs.note_link_back, *NavigatorPhase),
     NavigatorEvent.CAMERA_STALE: {
-        **_same(sensors.report_no_frames, LOOKING, THINKING),
-        MOVING: Reaction(sensors.hold_without_frames, (LOOKING,)),
+        **_same(inputs.report_no_frames, LOOKING, THINKING),
+        MOVING: Reaction(inputs.hold_without_frames, (LOOKING,)),
     },
     NavigatorEvent.FRAME: {
-        LOOKING: Reaction(sensors.decide, (LOOKING, THINKING, MOVING, IDLE)),
-        MOVING: Reaction(sensors.prefetch, (MOVING,)),
+        LOOKING: Reaction(inputs.decide, (LOOKING, THINKING, MOVING, IDLE)),
+        MOVING: Reaction(inputs.prefetch, (MOVING,)),
     },
     NavigatorEvent.ACTION_FOUND: {
         **_same(decisions.take_action, LOOKING, MOVING),
@@ -140,11 +141,11 @@ TABLE: Mapping[NavigatorEvent, Mapping[NavigatorPhase, Reaction]] = {
         **_same(decisions.confirm, THINKING, MOVING),
     },
     NavigatorEvent.REFUTED: _busy(decisions.roll_back, LOOKING),
-    NavigatorEvent.MOTION_GOES_ON: _same(motions.follow, MOVING),
-    NavigatorEvent.MOTION_ENDED: {MOVING: Reaction(motions.look_again, (LOOKING, IDLE))},
-    NavigatorEvent.MOTION_SILENT: {MOVING: Reaction(motions.hold_silent, (LOOKING, IDLE))},
-    NavigatorEvent.STALLED: _busy(clocks.mind_stall, LOOKING, IDLE),
-    NavigatorEvent.TICK: _busy(clocks.mind_bounds),
+    NavigatorEvent.MOTION_GOES_ON: _same(inputs.follow, MOVING),
+    NavigatorEvent.MOTION_ENDED: {MOVING: Reaction(inputs.look_again, (LOOKING, IDLE))},
+    NavigatorEvent.MOTION_SILENT: {MOVING: Reaction(inputs.hold_silent, (LOOKING, IDLE))},
+    NavigatorEvent.STALLED: _busy(instructions.mind_stall, LOOKING, IDLE),
+    NavigatorEvent.TICK: _busy(instructions.mind_bounds),
 }
 
 

@@ -36,10 +36,9 @@ from spec_vlm_nav.exploring.detour import Detour, STRIDES
 from spec_vlm_nav.exploring.enclosed import CLEAR_M, Enclosed, FLOOR_M, LENGTH_M
 from spec_vlm_nav.exploring.floor_reading import read_floor, RobotBody
 from spec_vlm_nav.exploring.moves import Move, Observation, turn_by
-from spec_vlm_nav.exploring.passing import Passing
 from spec_vlm_nav.exploring.search_map import CELL, SearchMap
 from spec_vlm_nav.exploring.search_plan import LEAST_TURN, limited, next_leg
-from spec_vlm_nav.exploring.side_obstacles import SideObstacles
+from spec_vlm_nav.exploring.side_obstacles import Passing, SideObstacles
 from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.language.sightings import Sighting
 
@@ -111,11 +110,7 @@ def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierSt
 def _searched(
     state: FrontierState, seen: Observation, place: Pose, body: RobotBody | None = None
 ) -> tuple[FrontierState, Move]:
-    """
-    Return the new memory and the move, before obstacles beside the robot are considered.
-
-    body: None if the floor could not be read.
-    """
+    """Return memory and move, obstacles beside not considered; body: None: the floor was not read."""
     known = learn(_walked_to(state, place), seen, place)
     is_shut = seen.sees_target is False and seen.ahead_clear is False
     enclosed = state.enclosed.decided_at(place, is_shut)

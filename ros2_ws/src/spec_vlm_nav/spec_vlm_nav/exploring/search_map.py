@@ -124,7 +124,7 @@ class SearchMap:
         """Return the map after a look from here that did not show the target."""
         points = np.array([[place.x, place.y]])
         likely, _, towards = self._likely(points)
-        off = _between(towards[0], place.yaw)
+        off = between(towards[0], place.yaw)
         missed = np.where(off <= FIELD, 1.0 - likely[0], 1.0).reshape(ROUGH, ROUGH)
         missed = np.where(self.belief > SPOTTED, np.maximum(missed, DOUBT), missed)
         looks = (*self.looks, SearchedView(place.x, place.y, place.yaw, clear))[-LOOKS:]
@@ -262,13 +262,13 @@ class SearchMap:
         if self.looks:
             looks = np.array([(look.x, look.y, look.yaw) for look in self.looks])
             apart = np.hypot(*(points[:, None] - looks[:, :2]).transpose(2, 0, 1))[..., None]
-            covered = _between(HEADINGS, looks[:, 2:]) <= FIELD  # [looks, SECTORS]
+            covered = between(HEADINGS, looks[:, 2:]) <= FIELD  # [looks, SECTORS]
             apart = np.where(covered, apart, np.inf).min(1)
             new = np.clip((apart / NEW) ** 2, NOTHING_NEW, 1.0)
         return new
 
 
-def _between(one: Grid, other: Grid | float) -> Grid:
+def between(one: Grid, other: Grid | float) -> Grid:
     """Return the absolute angle between directions, radians."""
     return np.abs((one - other + math.pi) % (2 * math.pi) - math.pi)
 

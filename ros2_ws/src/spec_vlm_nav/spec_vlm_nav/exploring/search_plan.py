@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.exploring.search_map import (
+    between,
     CELL,
     CLEAR_LENGTH,
     FIELD,
@@ -59,11 +60,7 @@ _STEPS = tuple((dx, dy, CELL * math.hypot(dx, dy)) for dx in (-1, 0, 1) for dy i
 
 @dataclass(frozen=True)
 class Leg:
-    """
-    The next motion of a search.
-
-    turn: radians, left positive; 0: walk `distance` metres straight ahead.
-    """
+    """The next motion of a search. turn: radians, left positive; 0: walk `distance` metres straight ahead."""
 
     turn: float
     distance: float = 0.0
@@ -98,11 +95,7 @@ def limited(angle: float) -> float:
 
 
 def ways_from(known: SearchMap, place: Pose) -> tuple[Grid, tuple[int, int]]:
-    """
-    Return the costs of the cheapest ways from here, [WINDOW, WINDOW], metres; inf: out of reach.
-
-    Also returns the first cell of the window.
-    """
+    """Return the cheapest ways' costs, [WINDOW, WINDOW], metres, and the window's first cell."""
     i0, j0 = known.cell(place.x, place.y)
     corner = (_clamped(i0 - WINDOW // 2), _clamped(j0 - WINDOW // 2))
     window = (slice(corner[0], corner[0] + WINDOW), slice(corner[1], corner[1] + WINDOW))
@@ -141,8 +134,7 @@ def _ways_out(known: SearchMap, place: Pose, window: tuple[slice, slice]) -> Gri
     for wanted, width, value in ((False, SAYS_BLOCKED, BLOCKED), (True, SAYS_CLEAR, 1.0)):
         for yaw, clear in said:
             if clear is wanted:
-                off = np.abs((towards - yaw + np.pi) % (2 * np.pi) - np.pi)
-                factor[near & (off < width)] = value
+                factor[near & (between(towards, yaw) < width)] = value
     return factor
 
 
@@ -169,7 +161,7 @@ def _places(known: SearchMap, place: Pose, costs: Grid, corner: tuple[int, int])
 
 def _turns(angle: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Return how many decisions a turn takes."""
-    size = np.abs((np.asarray(angle) + np.pi) % (2 * np.pi) - np.pi)
+    size = between(np.asarray(angle), 0.0)
     return np.where(size < LEAST_TURN, 0.0, np.ceil(size / MOST_TURN - 0.05))
 
 

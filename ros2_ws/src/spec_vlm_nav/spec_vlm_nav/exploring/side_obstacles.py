@@ -13,12 +13,13 @@
 # limitations under the License.
 
 """
-Obstacles on the floor beside the robot, remembered from earlier pictures.
+Obstacles beside the robot: those it touched or passed, and those that earlier pictures showed.
 
-Nearly all contacts of a robot that follows the model are with obstacles that have left the picture:
-they are beside the robot, and the next step grazes them. So points where the floor ended are
-remembered by odometry. A step that would pass too close to one is replaced by a small turn and a
-stride. If no small turn helps, the step is made unchanged.
+Nearly all contacts of a robot that follows the model are grazes: the obstacle has left the picture,
+it is beside the robot on the side of the target, and the next step touches it. So after a contact
+the robot turns away from that side, and does not repeat the step that ended at the obstacle. And
+points where the floor ended are remembered by odometry: a step that would pass too close to one is
+replaced by a small turn and a stride. If no small turn helps, the step is made unchanged.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ import numpy as np
 from spec_vlm_nav.common.codes import ActionSource
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.exploring.floor_reading import Colour, Floats, FloorReading
-from spec_vlm_nav.exploring.moves import Move
+from spec_vlm_nav.exploring.moves import Move, turn_by
 from spec_vlm_nav.language.actions import Action, ActionKind
 
+SIDED = math.radians(4)  # with a smaller bearing of the target, the obstacle's side is unknown
+ASIDE = math.radians(30)  # turn made instead of repeating a step that touched an obstacle
+SAME = math.radians(10)  # largest difference between the headings of equal steps
+SPOT = 0.1  # metres
+TOUCHES = 8  # contacts remembered
 RULE_WIDER = "something stands beside: pass it wider"
-
 KEPT_M, KEPT_LOOKS = 1.6, 25  # largest distance and age (decisions) of remembered points
 SEEN_M, THROUGH_M = 0.7, 0.15  # a point beyond SEEN_M with floor THROUGH_M behind it is removed
 BESIDE, BESIDE_M = math.radians(22), 0.8  # the model sees what is straighter ahead or farther
@@ -44,6 +49,38 @@ STRIDE_M = 0.4
 STRAIGHT, SPOT_M = math.radians(6), 0.2  # tolerance of the pose in which the stride is made
 LEAD_M = 0.9  # nearer to the target than this, the model's action is kept
 _NONE = np.zeros((0, 3))
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Memory of obstacles: side of the passed one (+1: left; 0: unknown), poses of the last contacts."""
+
+    side: int = 0
+    touched: tuple[Pose, ...] = ()
+
+    def touches(self, place: Pose) -> Passing:
+        """Return the memory after a motion that ended at an obstacle."""
+        return replace(self, touched=(*self.touched, place)[-TOUCHES:])
+
+    def sees(self, bearing: float, clear: bool | None) -> Passing:
+        """Return the memory after a decision with the target in sight; clear: state of its way."""
+        if clear is False and abs(bearing) >= SIDED:
+            return replace(self, side=1 if bearing > 0 else -1)
+        return self
+
+    def around(self, place: Pose, bearing: float) -> Action | None:
+        """Return the turn to make instead of a step that already touched an obstacle, or None."""
+        return turn_by(-self.side_of(bearing) * ASIDE) if self.has_touched(place) else None
+
+    def has_touched(self, place: Pose) -> bool:
+        """Return whether a step with this pose already ended at an obstacle."""
+        return any(
+            spot.distance(place) < SPOT and abs(wrap(spot.yaw - place.yaw)) < SAME for spot in self.touched
+        )
+
+    def side_of(self, bearing: float) -> int:
+        """Return the known or most likely side of the obstacle: +1 is left."""
+        return self.side or (1 if bearing > 0 else -1)
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,7 @@ _TURNS = (ActionKind.TURN_LEFT, ActionKind.TURN_RIGHT)
 
 @dataclass(frozen=True)
 class Action:
-    """
-    One motion.
-
-    `amount` is in centimetres for FORWARD, in degrees for turns, 0 for STOP.
-    """
+    """One motion. `amount` is in centimetres for FORWARD, in degrees for turns, 0 for STOP."""
 
     kind: ActionKind
     amount: float = 0.0
@@ -82,11 +78,7 @@ class Action:
 
     @property
     def sentence(self) -> str:
-        """
-        Return the action's sentence, or "" if it has none.
-
-        Halved turns and other motions of the exploration policy have none.
-        """
+        """Return the action's sentence; "" for halved turns and other motions of the exploration policy."""
         return _SENTENCE_OF.get(self, "")
 
 
@@ -113,11 +105,7 @@ _BLANKS = " \t\r\n"
 
 
 def _starts_a_sentence(text: str, at: int) -> bool:
-    """
-    Return whether a sentence starts at position `at`.
-
-    That is the start of the text, the start of a line, or after a full stop and a blank.
-    """
+    """Return whether a sentence starts here: in a new line, or after a full stop and a blank."""
     before = text[:at]
     said = before.rstrip(_BLANKS)
     gap = before.removeprefix(said)
@@ -185,11 +173,7 @@ def sees_target(text: str) -> bool | None:
 
 
 def ahead_clear(text: str) -> bool | None:
-    """
-    Return whether the reasoning calls the way ahead clear; False: blocked; None: neither.
-
-    It must end with "…, clear." or "…, blocked.".
-    """
+    """Return whether the reasoning ends with "…, clear." or (False) "…, blocked."; None: neither."""
     said = reasoning_of(text).rstrip(_BLANKS).rstrip(".")
     if said.endswith(", clear"):
         return True

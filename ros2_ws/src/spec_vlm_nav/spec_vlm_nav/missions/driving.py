@@ -47,18 +47,9 @@ JUMP_M, JUMP_RAD = 0.5, 1.0  # a larger step between two messages means that odo
 THERE_M = 0.15  # a corner counts as reached within that
 
 
-def distance(a: Point, b: Point) -> float:
-    """Return the distance between two points."""
-    return math.hypot(a[0] - b[0], a[1] - b[1])
-
-
 def grow(path: list[Point], point: Point, spacing_m: float) -> float:
-    """
-    Add a point if it is `spacing_m` from the last; returns the spacing for the next call.
-
-    A path longer than MOST_POINTS keeps every second point, and its spacing doubles.
-    """
-    if path and distance(path[-1], point) < spacing_m:
+    """Add a point that is `spacing_m` from the last; returns the next spacing: MOST_POINTS thin a path."""
+    if path and math.dist(path[-1], point) < spacing_m:
         return spacing_m
     path.append(point)
     if len(path) <= MOST_POINTS:
@@ -69,14 +60,14 @@ def grow(path: list[Point], point: Point, spacing_m: float) -> float:
 
 def nearest(path: Sequence[Point], point: Point) -> int:
     """Return the index of the path's point nearest to `point`; the last of equals."""
-    return min(range(len(path)), key=lambda i: (round(distance(path[i], point), 3), -i))
+    return min(range(len(path)), key=lambda i: (round(math.dist(path[i], point), 3), -i))
 
 
 def index_back(path: Sequence[Point], metres: float) -> int:
     """Return the index of the point `metres` back along a path; 0 if the path is shorter."""
     left = metres
     for i in range(len(path) - 1, 0, -1):
-        left -= distance(path[i], path[i - 1])
+        left -= math.dist(path[i], path[i - 1])
         if left <= 0:
             return i - 1
     return 0
@@ -105,17 +96,17 @@ def way_back(path: Sequence[Point], to: int) -> list[Point]:
 
 def _aside(point: Point, a: Point, b: Point) -> float:
     """Return the distance of a point from the straight line between two others."""
-    length = distance(a, b)
+    length = math.dist(a, b)
     if length < 1e-9:
-        return distance(point, a)
+        return math.dist(point, a)
     share = ((point[0] - a[0]) * (b[0] - a[0]) + (point[1] - a[1]) * (b[1] - a[1])) / length**2
     share = min(1.0, max(0.0, share))
-    return distance(point, (a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1])))
+    return math.dist(point, (a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1])))
 
 
 def first_near(path: Sequence[Point], point: Point, within_m: float) -> int:
     """Return the first index within a distance of a point; the last index if there is none."""
-    return next((i for i, p in enumerate(path) if distance(p, point) <= within_m), len(path) - 1)
+    return next((i for i, p in enumerate(path) if math.dist(p, point) <= within_m), len(path) - 1)
 
 
 class DrivingCourse(Protocol):
@@ -150,7 +141,7 @@ class Route:
     def next(self, pose: Pose) -> Motion | None:
         """Return the next turn or drive, or None at the end."""
         here = (pose.x, pose.y)
-        while self._corners and distance(here, self._corners[0]) < THERE_M:
+        while self._corners and math.dist(here, self._corners[0]) < THERE_M:
             del self._corners[0]
         if not self._corners:
             return None
@@ -158,7 +149,7 @@ class Route:
         aside = wrap(math.atan2(y - pose.y, x - pose.x) - pose.yaw)
         if abs(aside) > ASTRAY_RAD:
             return Motion(0.0, max(-LARGEST_RAD, min(LARGEST_RAD, aside)))
-        return Motion(min(LONGEST_M, distance(here, (x, y))), 0.0)
+        return Motion(min(LONGEST_M, math.dist(here, (x, y))), 0.0)
 
 
 def code_of(state: MotionState) -> ErrorCode:
@@ -169,12 +160,7 @@ def code_of(state: MotionState) -> ErrorCode:
 
 
 class Driver:
-    """
-    Carries out one course.
-
-    send: sends a motion and returns its sequence number. done: called once at the end with a code
-    and a reason.
-    """
+    """Carries out one course; send: returns a motion's sequence number. done: called once, at the end."""
 
     def __init__(
         self,

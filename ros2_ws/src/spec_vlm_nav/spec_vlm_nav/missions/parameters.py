@@ -19,19 +19,10 @@ from __future__ import annotations
 from spec_vlm_nav.common.parameters import limit, Parameter, SAFETY_LOCKED, Tighter
 
 MISSION: tuple[Parameter, ...] = (
-    Parameter(
-        "state_file",
-        "",
-        "File that keeps the mission across a restart; empty: spec_vlm_nav/mission.json in "
-        "ROS_HOME or ~/.ros, in a subfolder for the namespace if there is one.",
-    ),
+    Parameter("state_file", "",
+              "File that keeps the mission across a restart; empty: spec_vlm_nav/mission.json in ROS_HOME "
+              "or ~/.ros, in a subfolder for the namespace if there is one."),
     SAFETY_LOCKED,
-    limit(
-        Tighter.LOWER,
-        "lost_after_s",
-        2.0,
-        "vlm_nav_node or motion_node is silent for this long: the mission pauses, s.",
-        0.5,
-        60.0,
-    ),
-)
+    limit(Tighter.LOWER, "lost_after_s", 2.0,
+          "vlm_nav_node or motion_node is silent for this long: the mission pauses, s.", 0.5, 60.0),
+)  # fmt: skip

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from spec_vlm_nav.common.errors import InstructionError, MissionError
 from spec_vlm_nav.language.prompting import clean_instruction
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.missions.plan import (
+from spec_vlm_nav.missions.record import (
     MissionPlan,
     MissionStep,
     MOST_STEPS,
@@ -61,11 +61,7 @@ T = TypeVar("T")
 
 
 def read(text: str, where: str = "mission") -> MissionPlan:
-    """
-    Return the mission in a text: YAML, or a plain sentence.
-
-    where: the file's name, for messages. Raises MissionError with one line per problem.
-    """
+    """Return a text's mission: YAML or a sentence. Raises MissionError: a line for each problem."""
     reader = _Reader(where)
     plan = reader.plan(text)
     if reader.problems or plan is None:

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-A mission's progress, stored on disk so that it can be resumed after a restart, and its results.
+A mission's plan and its progress, stored on disk so that it can be resumed after a restart, and its results.
 
 A file is written under another name and renamed, so that it is never incomplete.
 """
@@ -31,7 +31,95 @@ from typing import Any
 import msgspec
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.kept_file import read_small, write_whole
-from spec_vlm_nav.missions.plan import MissionPlan, MissionStep
+
+MOST_STEPS = 500  # with repetitions expanded
+
+
+class StepKind(enum.Enum):
+    """Kind of a step."""
+
+    INSTRUCTION = "instruction"
+    WAIT = "wait_s"
+    TURN = "turn_deg"
+    RETURN = "return"
+
+
+class OnFailure(enum.Enum):
+    """What follows after a step has failed, including its retries."""
+
+    NEXT = "next"
+    STOP = "stop"
+    RETURN = "return"
+
+
+class StartWhen(enum.Enum):
+    """What a mission waits for before its first step."""
+
+    NOW = "now"
+    READY = "ready"  # vlm_nav_node and motion_node are heard, and no stop is latched
+    SIGNAL = "signal"  # the order resume
+    AFTER = "after_s"
+    AT = "at"
+
+
+@dataclass(frozen=True)
+class Start:
+    """When to begin. after_s: since receipt; at_minute: minutes since midnight, local time."""
+
+    when: StartWhen = StartWhen.READY
+    after_s: float = 0.0
+    at_minute: int = 0
+
+
+@dataclass(frozen=True)
+class MissionStep:
+    """
+    One step.
+
+    number: of a wait: seconds. Of a turn: degrees, left positive. Of a return: metres back along
+    the driven path; 0: to where the mission began; negative: to where the previous step began.
+    hint: words expected in the last reasoning; the result says whether they occurred.
+    max_s, max_m: bounds of one attempt; 0: none (vlm_nav_node bounds an instruction, too).
+    retries: attempts after the first.
+    """
+
+    kind: StepKind
+    words: str = ""
+    number: float = 0.0
+    hint: str = ""
+    max_s: float = 0.0
+    max_m: float = 0.0
+    retries: int = 0
+    on_failure: OnFailure = OnFailure.STOP
+
+    @property
+    def shown(self) -> str:
+        """Return the step in words."""
+        if self.kind is StepKind.INSTRUCTION:
+            return self.words
+        if self.kind is StepKind.WAIT:
+            return f"wait {self.number:g} s"
+        if self.kind is StepKind.TURN:
+            side = "left" if self.number > 0 else "right"
+            return f"turn {side} {abs(self.number):g}°"
+        if self.number > 0:
+            return f"return {self.number:g} m along the path"
+        return "return to the start" if self.number == 0 else "return to where the last step began"
+
+
+PREVIOUS = -1.0
+
+
+@dataclass(frozen=True)
+class MissionPlan:
+    """A mission. max_s: bound of its time without pauses; max_m: of its distance; 0: none."""
+
+    name: str
+    steps: tuple[MissionStep, ...]
+    start: Start = Start()
+    max_s: float = 0.0
+    max_m: float = 0.0
+
 
 Point = tuple[float, float]  # in the odometry frame, m
 MOST_BYTES = 1 << 24  # of a file; the longest mission needs a few MB
@@ -112,11 +200,7 @@ def save(data: bytes, file: Path) -> None:
 
 
 def load(file: Path) -> MissionRecord | None:
-    """
-    Return the record in a file; None if there is no file.
-
-    Raises ValueError for a file that is not a mission, and OSError.
-    """
+    """Return the record in a file; None: no file. Raises OSError, and ValueError for no mission."""
     try:
         if (data := read_small(file, MOST_BYTES)) is None:
             return None

@@ -31,7 +31,6 @@ from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import MissionError
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.missions.driving import (
-    distance,
     DrivingCourse,
     first_near,
     grow,
@@ -44,16 +43,19 @@ from spec_vlm_nav.missions.driving import (
     Turn,
     way_back,
 )
-from spec_vlm_nav.missions.plan import (
+from spec_vlm_nav.missions.record import (
+    Item,
+    MissionPhase,
     MissionPlan,
+    MissionRecord,
     MissionStep,
     MOST_STEPS,
     OnFailure,
     Start,
     StartWhen,
     StepKind,
+    StepProgress,
 )
-from spec_vlm_nav.missions.record import Item, MissionPhase, MissionRecord, StepProgress
 
 OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # caused by an operator: pause the mission
 GRACE_S = 2.0  # extra time for vlm_nav_node to end an instruction by its own limit
@@ -112,11 +114,7 @@ def clock(minute: int) -> str:
 
 
 class StopLatch:
-    """
-    Tells a new stop by the operator from the one in force, which motion_node reports repeatedly.
-
-    Stamps are only compared for equality: clocks may jump.
-    """
+    """Tells an operator's new stop from the repeated one; stamps are only compared for equality."""
 
     def __init__(self) -> None:
         self._is_told = False  # whether motion_node has reported yet
@@ -268,7 +266,7 @@ class Mission:
             return
         point = (pose.x, pose.y)
         known = (last.x, last.y) if last else (record.path[-1] if record.path else point)
-        step_m = distance(known, point)
+        step_m = math.dist(known, point)
         turned = abs(wrap(pose.yaw - last.yaw)) if last else 0.0
         if step_m > JUMP_M or turned > JUMP_RAD:
             if record.path:

@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-Builds the question for a model from a job.
-
-The settings choose the wording and the order of the answer.
-"""
+"""Builds the question for a model from a job. The settings choose the wording and the order of the answer."""
 
 from __future__ import annotations
 
@@ -34,8 +30,7 @@ from spec_vlm_nav.common.errors import (
 )
 from spec_vlm_nav.language.grammar import action_grammar
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
-from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelQuestion
-from spec_vlm_nav.model.decider import ACTIONS, DecoderSettings
+from spec_vlm_nav.model.decider import ACTIONS, DecisionFailed, DecisionJob, DecoderSettings, ModelQuestion
 from spec_vlm_nav.model.folders import folder_of, suited_preset
 from specdec.errors import SpecdecError
 from specdec.options import GenerationOptions
@@ -46,11 +41,7 @@ if TYPE_CHECKING:
 
 
 def prompt_spec(model: str, preset: str) -> PromptSpec:
-    """
-    Return the prompt specification of a preset.
-
-    For "auto" it is the file in the model's folder, otherwise the preset that suits the model.
-    """
+    """Return a preset's prompt specification; "auto": the model's file, else the preset that suits it."""
     if preset != "auto":
         return PromptSpec.preset(preset)
     folder = folder_of(model)
@@ -58,12 +49,7 @@ def prompt_spec(model: str, preset: str) -> PromptSpec:
 
 
 def spec_of(settings: DecoderSettings) -> PromptSpec:
-    """
-    Return the prompt specification for these settings.
-
-    Raises PromptError for an unknown preset, and ParameterError for an answer order that this
-    wording does not support.
-    """
+    """Return the prompt specification. Raises PromptError, and ParameterError for the answer order."""
     spec = prompt_spec(settings.draft_model, settings.prompt)
     try:
         return spec.ordered(settings.answer_order)
@@ -83,22 +69,14 @@ def grammars_of(tokenizer: Any) -> Grammars:
 
 @dataclass(frozen=True)
 class QuestionWriter:
-    """
-    Builds questions by `spec` for the model of `tokenizer`.
-
-    grammars: compiles grammars for this model; None: no grammar is used.
-    """
+    """Builds questions by `spec` for the model of `tokenizer`; grammars: None: no grammar is used."""
 
     spec: PromptSpec
     tokenizer: Any
     grammars: Grammars | None = None
 
     def ask(self, job: DecisionJob, settings: DecoderSettings) -> tuple[ModelQuestion, bytes]:
-        """
-        Return the question of a job and its frame as JPEG.
-
-        Raises DecisionFailed if no prompt can be built for the job.
-        """
+        """Return a job's question and its frame as JPEG. Raises DecisionFailed if no prompt can be built."""
         try:
             prompt, jpeg = self.prompt(job, settings.picture)
         except (FrameError, InstructionError) as error:

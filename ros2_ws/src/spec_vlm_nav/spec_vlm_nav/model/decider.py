@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-The decider's interface and settings.
+The decider's interface, its settings, and the data types of one decision.
 
 A decider turns a job into verified text in one worker thread; another thread may set `cancel`.
 
@@ -25,21 +25,87 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import threading
-from typing import Protocol
+from typing import Protocol, TYPE_CHECKING
 
-from spec_vlm_nav.camera.images import PictureOptions
-from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer, ModelQuestion
+from spec_vlm_nav.camera.images import Frame, PictureOptions
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.language.actions import Action
 from spec_vlm_nav.model.course import RoundHistory
+from specdec.edge.stats import RoundStats, Span
 from specdec.errors import OptionsError
 from specdec.methods import get_method, Method, METHODS
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
+
+if TYPE_CHECKING:
+    from specdec.models import Prompt
 
 DRAFT_ONLY = "draft_only_slow"
 ON_LINK_LOSS = ("stop", "hold", DRAFT_ONLY)
 ACTIONS = "actions"
 ANSWER_GRAMMARS = ("off", ACTIONS)
 ANSWER_ORDERS = ("as_trained", "action_first")
+
+
+@dataclass(frozen=True)
+class DecisionJob:
+    """One decision to make. past: encoded frames of earlier decisions of this instruction, oldest first."""
+
+    number: int
+    instruction: str
+    frame: Frame
+    past: tuple[bytes, ...] = ()
+    last_actions: tuple[Action, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelQuestion:
+    """The exact prompt and options; verified: the answer's first ids, which the target has verified."""
+
+    prompt: Prompt
+    options: GenerationOptions
+    verified: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelAnswer:
+    """
+    The model's answer and its measurements.
+
+    timeline: what each side did, since the decision began. pieces: the text of each token.
+    origins: the `course.Origin` of each token.
+    joules: energy of the robot's computer during the decision; None: no sensor, or one was lost.
+    open: the question that the target must still verify; None: all of the answer is verified.
+    """
+
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    prompt_ids: tuple[int, ...] = ()
+    rounds: tuple[RoundStats, ...] = ()
+    timeline: tuple[Span, ...] = ()
+    prompt_bytes: int = 0
+    prefill_ms: float = 0.0
+    cloud_prefill_ms: float = 0.0
+    ttft_ms: float = 0.0
+    total_ms: float = 0.0
+    joules: float | None = None
+    pieces: tuple[str, ...] = ()
+    origins: tuple[int, ...] = ()
+    open: ModelQuestion | None = None  # noqa: A003
+
+    @property
+    def unverified(self) -> bool:
+        """Whether only the draft model produced a part of the answer."""
+        return self.open is not None
+
+
+class DecisionFailed(NavigationError):
+    """A decision without a complete answer: code, one-line reason, and the part of the answer there is."""
+
+    def __init__(self, code: ErrorCode, message: str, answer: ModelAnswer | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.answer = answer or ModelAnswer()
 
 
 def _lacks(method: Method) -> str:
@@ -84,12 +150,7 @@ class OnText(Protocol):
     """Callback for a growing answer."""
 
     def __call__(self, text: str, jpeg: bytes, unverified: bool = False) -> None:
-        """
-        Receive the answer so far.
-
-        text: all of the answer so far. jpeg: the frame. unverified: its end comes from the draft
-        model alone.
-        """
+        """Receive all of the answer so far; unverified: its end comes from the draft model alone."""
 
 
 class Decider(Protocol):
@@ -103,11 +164,7 @@ class Decider(Protocol):
     """
 
     def open(self, on_link_change: Callable[[LinkState], None]) -> None:  # noqa: A003
-        """
-        Start the link monitor.
-
-        on_link_change: called from the monitor's thread; it must not block.
-        """
+        """Start the link monitor. on_link_change: called from the monitor's thread; it must not block."""
 
     def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
         """Answer a job. Raises DecisionFailed."""
@@ -133,11 +190,7 @@ class Decider(Protocol):
         """Return the link's state; UNKNOWN while closed."""
 
     def so_far(self) -> Sequence[tuple[str, int]]:
-        """
-        Return the tokens of the answer under way, each with its `course.Origin`.
-
-        Computed on request; tokens whose origin is not known yet are left out.
-        """
+        """Return the tokens of the answer under way, each with its `course.Origin`, as far as known."""
 
     def course(self) -> RoundHistory:
         """Return a summary of the last rounds: the method's choice, the verifier's load."""

@@ -27,21 +27,20 @@ import time
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
 from spec_vlm_nav.model.course import RoundHistory
-from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnText
+from spec_vlm_nav.model.decider import (
+    Decider,
+    DecisionFailed,
+    DecisionJob,
+    DecoderSettings,
+    LinkReport,
+    ModelAnswer,
+    ModelQuestion,
+    OnText,
+)
 
 # Settings read while the model is loaded: they cannot change during loading.
-OF_LOADING = (
-    "draft_model",
-    "gguf",
-    "device",
-    "dtype",
-    "quantize",
-    "threads",
-    "verifier",
-    "verifier_key",
-)
+OF_LOADING = ("draft_model", "gguf", "device", "dtype", "quantize", "threads", "verifier", "verifier_key")
 
 
 class DeferredDecider:
@@ -91,21 +90,18 @@ class DeferredDecider:
         return self._clock() - self._began
 
     def open(self, on_link_change: Callable[[LinkState], None]) -> None:  # noqa: A003
-        """See Decider."""
         with self._lock:
             self._open = on_link_change
             if self._inner is not None:
                 self._inner.open(on_link_change)
 
     def close(self) -> None:
-        """See Decider."""
         with self._lock:
             self._open = None
             if self._inner is not None:
                 self._inner.close()
 
     def check(self, settings: DecoderSettings) -> None:
-        """See Decider."""
         if self._inner is not None:
             self._inner.check(settings)
             return
@@ -114,40 +110,32 @@ class DeferredDecider:
                 raise ParameterError(f"parameter {name} cannot change now: the model is being loaded")
 
     def use(self, settings: DecoderSettings) -> None:
-        """See Decider."""
         with self._lock:
             self._settings = settings
             if self._inner is not None:
                 self._inner.use(settings)
 
     def swap_draft(self, folder: str) -> None:
-        """See Decider."""
         if self._inner is None:
             raise ParameterError("the model is still being loaded: try again when it is ready")
         self._inner.swap_draft(folder)
 
     def link(self) -> LinkReport:
-        """See Decider."""
         return LinkReport() if self._inner is None else self._inner.link()
 
     def figures(self) -> Mapping[str, object]:
-        """See Decider."""
         return {} if self._inner is None else self._inner.figures()
 
     def so_far(self) -> Sequence[tuple[str, int]]:
-        """See Decider."""
         return () if self._inner is None else self._inner.so_far()
 
     def course(self) -> RoundHistory:
-        """See Decider."""
         return RoundHistory() if self._inner is None else self._inner.course()
 
     def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
-        """See Decider."""
         return self._loaded().decide(job, cancel, on_text)
 
     def verify(self, question: ModelQuestion, cancel: threading.Event) -> ModelAnswer:
-        """See Decider."""
         return self._loaded().verify(question, cancel)
 
     def _loaded(self) -> Decider:

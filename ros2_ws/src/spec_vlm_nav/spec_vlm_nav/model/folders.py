@@ -25,8 +25,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line, ParameterError
 
 PACKAGE = "spec_vlm_nav"
 LARGE_VOCABULARY = 50_000  # ids: a published Qwen2-VL has 151,936, the small trained models 672
@@ -51,11 +50,7 @@ def _source_folder() -> Path:
 
 
 def find_model(name: str) -> str:
-    """
-    Return the folder or GGUF file that a parameter names, or the hub id unchanged.
-
-    Raises ParameterError for a missing folder and for an ambiguous name.
-    """
+    """Return the folder or GGUF file of a name, or a hub id unchanged. Raises ParameterError."""
     try:
         return _find_model(name, one_line(name))
     except OSError as error:  # a name too long, a folder that is not to be read

@@ -21,8 +21,7 @@ from dataclasses import replace
 import threading
 
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.model.answers import ModelAnswer, ModelQuestion
-from spec_vlm_nav.model.decider import LinkReport
+from spec_vlm_nav.model.decider import LinkReport, ModelAnswer, ModelQuestion
 from specdec.edge.stats import AnswerStats, Span
 from specdec.text.streaming import StreamingText
 
@@ -85,11 +84,7 @@ def answer_of(
     stats: AnswerStats,
     prepared_ms: float,
 ) -> ModelAnswer:
-    """
-    Build a ModelAnswer from specdec's AnswerStats.
-
-    Its times begin `prepared_ms` before the generation.
-    """
+    """Build a ModelAnswer from specdec's AnswerStats. Its times begin `prepared_ms` before the generation."""
     prepared_s = prepared_ms / 1e3
     return ModelAnswer(
         text=text,

@@ -32,15 +32,18 @@ from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
-from spec_vlm_nav.model.answers import (
-    DecisionFailed,
-    DecisionJob,
-    ModelAnswer,
-    ModelQuestion,
-)
 from spec_vlm_nav.model.asking import grammars_of, QuestionWriter, spec_of
 from spec_vlm_nav.model.course import course_of, known_so_far, origins_of, RoundHistory
-from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
+from spec_vlm_nav.model.decider import (
+    DecisionFailed,
+    DecisionJob,
+    DecoderSettings,
+    DRAFT_ONLY,
+    LinkReport,
+    ModelAnswer,
+    ModelQuestion,
+    OnText,
+)
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import EdgeDecoder
@@ -77,12 +80,7 @@ class DecodingCounts:
 
 
 def energy_figures(meter: Meter, decision: float | None) -> dict[str, object]:
-    """
-    Return the energy figures of the robot's computer, for diagnostics.
-
-    They are the joules of the last decision, the present power, and the idle power (the lowest
-    second so far).
-    """
+    """Return energy figures: joules of the last decision, power now, lowest power of a second so far."""
     if not meter.sensors:
         return {"energy": "no sensor"}
     told = {
@@ -104,11 +102,7 @@ class SpeculativeDecider:
     """
 
     def __init__(self, settings: DecoderSettings) -> None:
-        """
-        Load the draft model and its tokenizer.
-
-        Raises SpecdecError or NavigationError, each with a one-line message.
-        """
+        """Load the draft model and its tokenizer. Raises SpecdecError or NavigationError, of one line."""
         spec = fitting_spec(settings, get_method(settings.method).needs_draft_model)
         if settings.verifier_key:
             read_key(settings.verifier_key)  # reports an unusable key now
@@ -136,7 +130,6 @@ class SpeculativeDecider:
         self._warm_up(self._model)
 
     def check(self, settings: DecoderSettings) -> None:
-        """See Decider."""
         now = self._current[0]
         fixed = _OF_MODEL if self._monitor is None else _OF_MODEL + _OF_LINK
         for name in fixed:
@@ -147,13 +140,11 @@ class SpeculativeDecider:
         self._fitting_asker(settings)
 
     def use(self, settings: DecoderSettings) -> None:
-        """See Decider."""
         self._current = (settings, self._fitting_asker(settings))
         if (monitor := self._monitor) is not None:
             monitor.timeout_s = settings.link_timeout_s
 
     def swap_draft(self, folder: str) -> None:
-        """See Decider."""
         old = self._model
         if old is None:
             raise ParameterError(
@@ -172,7 +163,6 @@ class SpeculativeDecider:
     def open(  # noqa: A003
         self, on_link_change: Callable[[LinkState], None] = lambda state: None
     ) -> None:
-        """See Decider."""
         self._meter.start()
         s = self._current[0]
         if self._monitor is None:
@@ -185,7 +175,6 @@ class SpeculativeDecider:
             )
 
     def close(self) -> None:
-        """See Decider."""
         self._meter.close()
         if self._monitor is not None:
             self._monitor.close()
@@ -196,12 +185,10 @@ class SpeculativeDecider:
             self._link = self._decoder = None
 
     def link(self) -> LinkReport:
-        """See Decider."""
         monitor = self._monitor
         return LinkReport() if monitor is None else monitor.report()
 
     def figures(self) -> Mapping[str, object]:
-        """See Decider."""
         monitor, counts = self._monitor, vars(self._counts)
         losses = self._losses_before + (0 if monitor is None else monitor.losses)
         link = self._link  # another thread may close it
@@ -210,7 +197,6 @@ class SpeculativeDecider:
         return {**counts, "link_losses": losses, "malformed_messages": malformed, **energy}
 
     def so_far(self) -> Sequence[tuple[str, int]]:
-        """See Decider."""
         asker, tell, kept = self._current[1], self._growing, self._decoder
         if tell is None:
             return ()
@@ -222,14 +208,12 @@ class SpeculativeDecider:
         return tuple(zip(pieces, origins, strict=True))
 
     def course(self) -> RoundHistory:
-        """See Decider."""
         kept, method = self._decoder, self._current[0].method
         if kept is not None and kept[0][0] == method and (rounds := kept[1].stats.rounds):
             self._course = course_of(method, rounds)
         return self._course if self._course.method == method else RoundHistory(method)
 
     def decide(self, job: DecisionJob, cancel: threading.Event, on_text: OnText) -> ModelAnswer:
-        """See Decider."""
         mark = self._meter.mark()
         try:
             answer = self._decide(job, cancel, on_text)
@@ -268,7 +252,6 @@ class SpeculativeDecider:
         return answer
 
     def verify(self, question: ModelQuestion, cancel: threading.Event) -> ModelAnswer:
-        """See Decider."""
         s, asker = self._current
         tell = GrowingAnswer(StreamingText(asker.tokenizer), lambda text, bare: None)
         tell.push(question.verified)
@@ -288,11 +271,7 @@ class SpeculativeDecider:
         tell: GrowingAnswer,
         cancel: threading.Event,
     ) -> ModelAnswer:
-        """
-        Return the target's answer.
-
-        Raises DecisionFailed with the answer so far.
-        """
+        """Return the target's answer. Raises DecisionFailed with the answer so far."""
         decoder = self._edge(s)
         failure: tuple[ErrorCode, str] | None = None
         # With draft_only_slow, decoding ends as soon as the link counts as lost.
@@ -324,11 +303,7 @@ class SpeculativeDecider:
         return answer
 
     def _edge(self, s: DecoderSettings) -> EdgeDecoder:
-        """
-        Return the decoder for these settings; it is kept over answers.
-
-        It learns the times of the link and the models.
-        """
+        """Return the decoder for these settings, kept over answers to learn the times of link and models."""
         monitor = self._monitor
         if self._link is None:
             # Not `connect`: a key file that is unreadable now may be readable at the next decision.
@@ -357,11 +332,7 @@ class SpeculativeDecider:
         tell: GrowingAnswer,
         cancel: threading.Event,
     ) -> ModelAnswer:
-        """
-        Continue the verified beginning with the draft model alone; the result is marked.
-
-        Raises DecisionFailed.
-        """
+        """Continue the verified beginning with the draft alone, marked unverified. Raises DecisionFailed."""
         assert self._model is not None, "fitting_spec refuses this configuration"
         self._counts.decodes_cut += bool(known.prompt_ids)
         started_ms = (time.monotonic() - began) * 1e3
@@ -418,11 +389,7 @@ class SpeculativeDecider:
             self._counts.failures += 1
 
     def _warm_up(self, model: LoadedModel | None) -> None:
-        """
-        Run the draft once on a black picture.
-
-        A model that cannot process a prompt fails here, not during a decision.
-        """
+        """Run the draft once on a black picture: a model that cannot must fail here, not in a decision."""
         asker = self._current[1]
         black = to_jpeg(Image.new("RGB", WARM_UP_SIZE))
         frames = choose_frames(asker.spec, (), black, black)
@@ -444,12 +411,7 @@ def _load(settings: DecoderSettings, folder: str) -> LoadedModel:
 
 
 def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:
-    """
-    Return the prompt specification.
-
-    Raises ParameterError if the settings need a draft model that is not loaded, or an unsupported
-    answer order.
-    """
+    """Return the prompt specification. Raises ParameterError for a missing draft, or an answer order."""
     if get_method(settings.method).needs_draft_model and not has_draft_model:
         raise ParameterError(
             f"parameter method = {settings.method!r} refused: the draft model is not loaded, "

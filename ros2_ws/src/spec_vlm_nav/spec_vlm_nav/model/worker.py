@@ -29,8 +29,7 @@ import time
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.language.actions import Action, find_action
-from spec_vlm_nav.model.answers import DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
-from spec_vlm_nav.model.decider import Decider
+from spec_vlm_nav.model.decider import Decider, DecisionFailed, DecisionJob, ModelAnswer, ModelQuestion
 
 RETRY_S = 0.5
 """Interval of trying to verify an open answer while no link change is reported."""
@@ -38,11 +37,7 @@ RETRY_S = 0.5
 
 @dataclass(frozen=True)
 class ActionFound:
-    """
-    The action sentence of a job is complete; it is verified unless `unverified` is set.
-
-    text: the answer so far, with the reasoning.
-    """
+    """A job's action sentence is complete. text: the answer so far, with the reasoning."""
 
     job: int
     action: Action
@@ -128,22 +123,14 @@ class DecisionWorker:
         self._jobs.put(_Ticket(job, self._cancel, self._over))
 
     def cancel(self, keep_open: bool = False) -> None:
-        """
-        Cancel the job under way or waiting; it ends soon after.
-
-        keep_open: an open answer is still verified.
-        """
+        """Cancel the job under way or waiting; keep_open: an open answer is still verified."""
         self._cancel.set()
         if not keep_open:
             over, self._over = self._over, threading.Event()
             over.set()
 
     def close(self, timeout_s: float = 3.0) -> bool:
-        """
-        Cancel, then wait until the thread has closed the decider and ended.
-
-        Returns whether it ended in time.
-        """
+        """Cancel, and wait until the thread has closed the decider; returns whether it ended in time."""
         self.cancel()
         self._jobs.put(None)
         self._thread.join(timeout_s)

@@ -32,12 +32,7 @@ from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
 from spec_vlm_nav.common.status import Status, UNDER_WAY
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP
-from spec_vlm_nav.motion.executor import (
-    Executor,
-    ExecutorConfig,
-    MotionExecutor,
-    NO_PROGRESS,
-)
+from spec_vlm_nav.motion.executor import Executor, ExecutorConfig, MotionExecutor, NO_PROGRESS
 from spec_vlm_nav.motion.gate import fault_of, SafetyGate
 from spec_vlm_nav.motion.latches import Latches
 from spec_vlm_nav.motion.limits import SafetyConfig

@@ -63,20 +63,12 @@ class ExecutorConfig:
 
 
 def _towards(remaining: float, gain: float, slowest: float, fastest: float) -> float:
-    """
-    Return a speed proportional to `remaining`, with its sign.
-
-    Its magnitude is at least `slowest` (legs and wheels do not creep) and at most `fastest`.
-    """
+    """Return a speed in proportion to `remaining`, with its sign, between slowest and fastest."""
     return math.copysign(min(fastest, max(slowest, gain * abs(remaining))), remaining)
 
 
 class Track:
-    """
-    The movement since an initial pose, by odometry.
-
-    Metres along the initial heading, metres to the side, radians turned.
-    """
+    """Movement since an initial pose: metres along its heading, metres to the side, radians turned."""
 
     def __init__(self, origin: Pose) -> None:
         self.origin, self.turned = origin, 0.0
@@ -124,11 +116,7 @@ class Settling:
 
 
 class Executor(ABC):
-    """
-    One motion at a time.
-
-    Call `start`, then `update` at every tick until a final state; `reason` then explains it.
-    """
+    """One motion at a time: `start`, then `update` every tick until a final state; `reason` explains it."""
 
     sends_velocities = True  # False: another process drives the base
 
@@ -141,11 +129,7 @@ class Executor(ABC):
         self._settling: Settling | None = None
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
-        """
-        Begin a motion at this pose.
-
-        now: seconds of any steady clock. allowance_s: longest duration of the motion, s.
-        """
+        """Begin a motion at this pose; now: by any steady clock, s. allowance_s: its longest duration."""
         self._motion, self._track, self.reason = motion, Track(pose), ""
         self._started, self._settling = now, None
 
@@ -180,7 +164,6 @@ class MotionExecutor(Executor):
     """Carries out motions by commanding velocities."""
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
-        """See Executor."""
         super().start(motion, pose, now, allowance_s)
         self._allowance_s = allowance_s
         self._best = (0.0, now)  # furthest progress so far and when it was made
@@ -196,7 +179,6 @@ class MotionExecutor(Executor):
         return nominal * c.timeout_factor + c.timeout_extra_s + 2 * c.response_timeout_s
 
     def update(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> tuple[Velocity, MotionState]:
-        """See Executor."""
         if self._motion is None or self._track is None:
             return ZERO, MotionState.REACHED
         self._track.follow(pose)

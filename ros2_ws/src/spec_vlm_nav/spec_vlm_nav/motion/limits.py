@@ -22,18 +22,14 @@ import math
 from spec_vlm_nav.common.geometry import Velocity
 from spec_vlm_nav.common.parameters import fixed
 from spec_vlm_nav.motion.ahead.collision import AheadConfig
-from spec_vlm_nav.motion.rear import RearConfig
+from spec_vlm_nav.motion.places import RearConfig
 from spec_vlm_nav.motion.response.comparing import ResponseConfig
 from spec_vlm_nav.motion.watchdogs import WatchdogConfig
 
 
 @dataclass(frozen=True)
 class SafetyConfig(WatchdogConfig, AheadConfig, RearConfig, ResponseConfig):
-    """
-    Limits and timeouts; SI units.
-
-    `unanswered_max_*`: until odometry shows the start of a motion. `geofence_m` 0: no fence.
-    """
+    """Limits and timeouts; SI units. `unanswered_max_*`: until odometry shows the start of a motion."""
 
     max_linear: float = 0.5
     max_angular: float = 0.8
@@ -49,7 +45,7 @@ class SafetyConfig(WatchdogConfig, AheadConfig, RearConfig, ResponseConfig):
     max_angle: float = fixed(math.radians(90))
     max_command_s: float = 8.0  # a command's deadline is never later than this
     max_frame_age_s: float = 20.0  # a command decided from an older frame never moves the robot
-    geofence_m: float = 0.0
+    geofence_m: float = 0.0  # 0: no fence
     dry_run: bool = False
 
     def fastest(self, unverified: bool, unanswered: bool = False) -> Velocity:

@@ -29,6 +29,7 @@ import enum
 import math
 
 from spec_vlm_nav.common.geometry import Velocity, ZERO
+from spec_vlm_nav.motion.limits import slew
 
 STYLES = ("epsilon", "zero", "brake")
 QUIET_AFTER_S = 1.5  # longer than a base holds its last Twist
@@ -100,12 +101,6 @@ class TwistStops:
     def _braked(self) -> Velocity:
         config, last = self.config, self._last
         return Velocity(
-            _towards_zero(last.linear, config.linear_deceleration / config.rate_hz),
-            _towards_zero(last.angular, config.angular_deceleration / config.rate_hz),
+            slew(last.linear, 0.0, 0.0, config.linear_deceleration / config.rate_hz, 1.0),
+            slew(last.angular, 0.0, 0.0, config.angular_deceleration / config.rate_hz, 1.0),
         )
-
-
-def _towards_zero(speed: float, step: float) -> float:
-    if abs(speed) <= step:
-        return 0.0
-    return speed - step if speed > 0 else speed + step

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import math
 
 from spec_vlm_nav.common.codes import LinkState, MotionState
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.common.nonces import NOTHING, SessionProof
 from spec_vlm_nav.common.parameters import fixed
@@ -35,15 +35,13 @@ from spec_vlm_nav.motion.command import SILENT
 RATE_OVER = 50  # messages over which a rate is measured
 SESSIONS_KEPT = 8
 LIVES_S = 2.0  # a session heard within this time is not dropped for a new one
+OPERATOR, MISSION = 0, 1  # as in Presence.msg
+MOST_HOLDERS = 16
 
 
 @dataclass(frozen=True)
 class WatchdogConfig:
-    """
-    Timeouts in seconds and limits of a jump.
-
-    A timeout of 0 disables its watchdog; the odometry watchdog cannot be disabled.
-    """
+    """Timeouts, s (0: not watched; odometry always is), and limits of a jump."""
 
     odom_timeout_s: float = 0.5
     odom_jump_m: float = fixed(0.5)  # between two odometry messages
@@ -69,11 +67,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Supervision:
-    """
-    A heartbeat of the navigator as received (see Supervision.msg).
-
-    A negative age means unknown; it is not watched.
-    """
+    """A heartbeat of the navigator (see Supervision.msg); a negative age is unknown and not watched."""
 
     session: int
     camera_age_s: float = -1.0
@@ -227,11 +221,7 @@ class _Session:
 
 
 class SupervisionWatch:
-    """
-    Watches the navigator's heartbeats, one record per session.
-
-    It tracks silence and the reported ages of the camera and the verifier.
-    """
+    """Watches the navigator's heartbeats by session: silence, and reported ages of camera and verifier."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, _Session] = {}
@@ -280,11 +270,7 @@ class SupervisionWatch:
         return self._aged(told.camera_age_s, session, now) if told else -1.0
 
     def verifier_age_s(self, session: int | None, now: float) -> float:
-        """
-        Return the reported seconds since the verifier was heard, plus the time since the report.
-
-        Negative: unknown.
-        """
+        """Return the verifier's reported age plus the time since the report; negative: unknown."""
         told = self.told(session)
         return self._aged(told.verifier_age_s, session, now) if told else -1.0
 
@@ -317,3 +303,57 @@ class SupervisionWatch:
         if age <= config.verifier_timeout_s:
             return ""
         return f"verifier not heard for {age:.2f} s" if math.isfinite(age) else "age of the verifier is NaN"
+
+
+@dataclass
+class _PresenceHolder:
+    kind: int
+    heard_at: float
+
+
+class PresenceWatch:
+    """
+    The dead man's switch: a client that makes the robot move must keep sending heartbeats.
+
+    An operator's console and a running mission send them while they hold control. A holder that
+    falls silent without releasing is lost, and the robot must stand. With `require_operator` nothing
+    moves unless an operator's console holds control.
+    """
+
+    def __init__(self) -> None:
+        self._holders: dict[str, _PresenceHolder] = {}
+        self._had_operator = False
+
+    def hear(self, holder: str, kind: int, holds: bool, now: float) -> None:
+        """Record a heartbeat; holds False: the client releases control."""
+        if not holds:
+            self._holders.pop(holder, None)
+        elif holder in self._holders or len(self._holders) < MOST_HOLDERS:
+            self._holders[holder] = _PresenceHolder(kind, now)
+
+    def lost(self, now: float, timeout_s: float, require_operator: bool) -> str:
+        """Return the clients lost since the last call, or ""; a required operator's last release counts."""
+        silent = [n for n, h in self._holders.items() if now - h.heard_at > timeout_s]
+        for name in silent:
+            del self._holders[name]
+        had, self._had_operator = self._had_operator, self.has_operator
+        if silent:
+            return f"{', '.join(sorted(silent))} fell silent"
+        left = require_operator and had and not self._had_operator
+        return "the operator let go" if left else ""
+
+    @property
+    def has_operator(self) -> bool:
+        """Whether an operator's console holds control."""
+        return any(h.kind == OPERATOR for h in self._holders.values())
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Return the names of the holders."""
+        return tuple(sorted(self._holders))
+
+    def fault(self, require_operator: bool) -> str:
+        """Return why nothing may move, or ""."""
+        if require_operator and not self.has_operator:
+            return "require_operator: no console of an operator holds control"
+        return ""

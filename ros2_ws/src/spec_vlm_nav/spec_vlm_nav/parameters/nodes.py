@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-The parameters of each node.
-
-`python -m spec_vlm_nav.parameters.nodes` prints the tables of docs/parameters.md.
-"""
+"""The parameters of each node; run as a program, it prints the tables of docs/parameters.md."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ from spec_vlm_nav.robot.parameters import GO2_STATE
 def tables() -> dict[str, tuple[Parameter, ...]]:
     """Return the parameters of every node, by the node's name."""
     return {
-        "vlm_nav_node": tuple(VLM_NAV),
+        "vlm_nav_node": VLM_NAV,
         "motion_node": MOTION,
         "camera_decode_node": CAMERA,
         "blackbox_node": BLACKBOX,

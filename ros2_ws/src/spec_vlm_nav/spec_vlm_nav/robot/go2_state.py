@@ -31,47 +31,19 @@ from spec_vlm_nav.common.errors import ParameterError
 
 # Meaning of the numbers; each text completes the sentence "it ...".
 MODES = {
-    0: "stands idle",
-    1: "stands balanced",
-    2: "holds a pose",
-    3: "walks",
-    5: "lies down",
-    6: "stands with locked joints",
-    7: "is limp (damping)",
-    8: "is getting up",
-    10: "sits",
-    11: "does a flip",
-    12: "jumps",
-    13: "pounces",
-}
+    0: "stands idle", 1: "stands balanced", 2: "holds a pose", 3: "walks", 5: "lies down",
+    6: "stands with locked joints", 7: "is limp (damping)", 8: "is getting up", 10: "sits", 11: "does a flip",
+    12: "jumps", 13: "pounces",
+}  # fmt: skip
 CODES = {
-    100: "walks freely",
-    1001: "is limp (damping)",
-    1002: "stands with locked joints",
-    1004: "lies or crouches",
-    1005: "walks",
-    1006: "does a trick",
-    1007: "sits",
-    1008: "jumps",
-    1009: "pounces",
-    1013: "stands balanced",
-    1015: "walks",
-    1016: "runs",
-    1017: "walks economically",
-    1091: "holds a pose",
-    2006: "lies or crouches",
-    2007: "walks around obstacles",
-    2008: "bounds",
-    2009: "leaps",
-    2010: "walks the classic way",
-    2011: "stands on its hands",
-    2012: "does a flip",
-    2013: "does a flip",
-    2014: "does a flip",
-    2016: "steps crosswise",
-    2017: "walks upright",
+    100: "walks freely", 1001: "is limp (damping)", 1002: "stands with locked joints",
+    1004: "lies or crouches", 1005: "walks", 1006: "does a trick", 1007: "sits", 1008: "jumps",
+    1009: "pounces", 1013: "stands balanced", 1015: "walks", 1016: "runs", 1017: "walks economically",
+    1091: "holds a pose", 2006: "lies or crouches", 2007: "walks around obstacles", 2008: "bounds",
+    2009: "leaps", 2010: "walks the classic way", 2011: "stands on its hands", 2012: "does a flip",
+    2013: "does a flip", 2014: "does a flip", 2016: "steps crosswise", 2017: "walks upright",
     2019: "is towed",
-}
+}  # fmt: skip
 _STANDING_UP = "stand it up and let it balance (StandUp, then BalanceStand, or its remote control)"
 HINTS = {
     "lies down": _STANDING_UP,
@@ -91,11 +63,7 @@ Quaternion = tuple[float, float, float, float]  # x, y, z, w, as ROS has it
 
 @dataclass(frozen=True)
 class SportState:
-    """
-    A SportModeState as received; metres and radians.
-
-    `quaternion` is in ROS order (x, y, z, w); Unitree's messages begin with w.
-    """
+    """A SportModeState; metres, radians. `quaternion` in ROS order (x, y, z, w); Unitree begins with w."""
 
     mode: int = 0
     error_code: int = 0

@@ -28,8 +28,7 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.timer import Timer
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
-from spec_vlm_nav.common.errors import NavigationError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import NavigationError, one_line
 from spec_vlm_nav.common.parameters import Value
 
 DIAGNOSTICS_S, THROTTLED_S = 1.0, 10.0
@@ -51,11 +50,7 @@ def steady_timer(node: Node, period_s: float, act: Callable[[], None]) -> Timer:
 
 
 def unitree_types(package: str, names: tuple[str, ...], user: str, instead: str = "") -> tuple[Any, ...]:
-    """
-    Return message types of one of Unitree's packages.
-
-    user: what needs them. instead: what does without. Raises NavigationError if it is missing.
-    """
+    """Return types of a Unitree package, for `user`; `instead`: what does without. Raises NavigationError."""
     try:
         messages = importlib.import_module(f"{package}.msg")
         return tuple(getattr(messages, name) for name in names)

@@ -34,8 +34,7 @@ from spec_vlm_nav.common.newest import NewestWorker
 from spec_vlm_nav.motion.ahead.cloud import clearance_of_cloud, Field, PointCloud
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
-from spec_vlm_nav.motion.ahead.depth import clearance_of_depth, DepthImage
-from spec_vlm_nav.motion.ahead.scan import clearance_of_scan, Scan
+from spec_vlm_nav.motion.ahead.ranges import clearance_of_depth, clearance_of_scan, DepthImage, Scan
 from spec_vlm_nav.ros.basics import qos
 
 _KINDS: dict[str, type] = {"scan": LaserScan, "depth": Image, "cloud": PointCloud2}

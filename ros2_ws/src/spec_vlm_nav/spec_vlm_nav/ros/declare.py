@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-Declares the parameter tables to rclpy.
-
-It sets descriptors with ranges, refuses wrong values with the reason, and applies live changes.
-"""
+"""Declares the parameter tables to rclpy: ranges, refusals with the reason, live changes."""
 
 from __future__ import annotations
 
@@ -26,12 +22,7 @@ import re
 import sys
 from typing import Any
 
-from rcl_interfaces.msg import (
-    FloatingPointRange,
-    IntegerRange,
-    ParameterDescriptor,
-    SetParametersResult,
-)
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.srv import SetParameters, SetParametersAtomically
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException

@@ -28,8 +28,7 @@ import time
 
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
-from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line, ParameterError
 from spec_vlm_nav.common.parameters import Parameter, Value
 from spec_vlm_nav.ros.basics import qos, RELIABLE
 from spec_vlm_nav.ros.declare import unreadable

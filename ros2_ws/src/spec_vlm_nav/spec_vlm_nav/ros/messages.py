@@ -23,7 +23,7 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.images import Frame, RawImage
 from spec_vlm_nav.common.codes import LinkState, MotionState
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest

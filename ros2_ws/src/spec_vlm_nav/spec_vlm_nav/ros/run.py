@@ -44,8 +44,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.time_source import TimeSource
 from rclpy.utilities import remove_ros_args
-from spec_vlm_nav.common.errors import NavigationError, ParameterError
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import NavigationError, one_line, ParameterError
 from spec_vlm_nav.common.signals import ENDING
 from specdec.signals import unless_ignored
 
@@ -65,11 +64,7 @@ class Shell(Protocol):
 
 
 def destroy(node: Node) -> None:
-    """
-    Destroy a node and its action clients and servers.
-
-    rclpy leaves those to the garbage collector, which crashes if the context is already gone.
-    """
+    """Destroy a node with its action clients and servers, which crash if collected after the context."""
     for waitable in list(node.waitables):
         if isinstance(waitable, (ActionClient, ActionServer)):
             waitable.destroy()
@@ -77,11 +72,7 @@ def destroy(node: Node) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """
-    End the process now, without interpreter shutdown.
-
-    Unloading torch takes seconds, and `ros2 launch` would kill the process meanwhile.
-    """
+    """End the process without interpreter shutdown: unloading torch takes longer than `ros2 launch` waits."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

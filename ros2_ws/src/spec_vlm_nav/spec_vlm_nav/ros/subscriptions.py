@@ -13,14 +13,16 @@
 # limitations under the License.
 
 """
-Subscribes to a topic whatever its publishers' QoS.
-
-It subscribes once RELIABLE and once BEST_EFFORT and drops duplicates.
+Subscriptions beyond rclpy's own: to any publisher, read by polling, and sparing the executor.
 
 A reliable subscription does not match a best-effort publisher (a button on a micro-controller), and
 a best-effort one may lose messages on a bad network. Only a TRANSIENT_LOCAL subscription receives a
-message that was published before it started, but it matches no volatile publisher. So a topic with
-a lasting state needs a third subscription.
+message that was published before it started, but it matches no volatile publisher. So `subscribe`
+makes one of each, a third one for a topic with a lasting state, and drops duplicates.
+
+In Python, 500 callbacks a second occupy a CPU core. A polled subscription is for messages that
+arrive much faster than they are needed: the middleware keeps the newest ones and wakes no thread. A
+callback group reduces a node's idle load.
 """
 
 from __future__ import annotations
@@ -32,8 +34,12 @@ import math
 import time
 from typing import Any
 
+from rclpy.callback_groups import CallbackGroup, MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
+from rclpy.serialization import deserialize_message
 from rclpy.subscription import Subscription
+from spec_vlm_nav.common.errors import one_line
+from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.ros.basics import qos
 
 try:
@@ -110,3 +116,98 @@ def subscribe_stamped(
 
 def _without_info(told: Callable[[Any, Any], None], message: Any) -> None:
     told(message, None)
+
+
+EVERY_S, FOR_S = 2.0, 0.12  # FOR_S is longer than an executor sleeps
+ANSWER_S = 5.0
+
+
+class _Never(CallbackGroup):
+    """Keeps its subscriptions out of the executor."""
+
+    def can_execute(self, entity: Any) -> bool:
+        return False
+
+    def beginning_execution(self, entity: Any) -> bool:
+        return False
+
+    def ending_execution(self, entity: Any) -> None:
+        return None
+
+
+class PolledTopic:
+    """Keeps the newest messages of a topic until they are taken; those with invalid bytes are dropped."""
+
+    def __init__(
+        self, node: Node, kind: Any, topic: str, reliability: Value = "reliable", depth: int = 1
+    ) -> None:
+        """depth: how many messages are kept for `take_all`."""
+        self._node, self._kind, self._topic, self._depth = node, kind, topic, depth
+        self._group = _Never()
+        self._subscription = node.create_subscription(
+            kind,
+            topic,
+            lambda message: None,
+            qos(reliability, depth),
+            callback_group=self._group,
+            raw=True,
+        )
+
+    def take(self) -> Any:
+        """Return the oldest message not taken before (with a depth of 1: the newest), else None."""
+        taken = self._take()
+        return None if taken is None else self._read(taken[0])
+
+    def take_all(self) -> list[tuple[float, Any]]:
+        """Return the messages not taken before, oldest first, with receive times (Unix, s)."""
+        found: list[tuple[float, Any]] = []
+        for _ in range(self._depth):
+            if (taken := self._take()) is None:
+                break
+            # A middleware without receive times reports 0.
+            at = taken[1]["received_timestamp"] * 1e-9 or time.time()
+            if (message := self._read(taken[0])) is not None:
+                found.append((at, message))
+        return found
+
+    def _read(self, data: bytes) -> Any:
+        try:
+            return deserialize_message(data, self._kind)
+        except Exception as error:  # any sender may publish invalid bytes
+            said = f"a message on {self._topic} cannot be read: {one_line(str(error))}"
+            self._node.get_logger().warning(said, throttle_duration_sec=10.0)
+            return None
+
+    def _take(self) -> Any:
+        handle = self._subscription.handle
+        with handle:
+            return handle.take_message(self._kind, True)
+
+    def destroy(self) -> None:
+        """Destroy the subscription; call it in the executor's thread."""
+        self._node.destroy_subscription(self._subscription)
+
+
+class ThrottledExecutor(MutuallyExclusiveCallbackGroup):
+    """
+    Handles messages at once, but QoS events and late answers only every EVERY_S.
+
+    For every message rclpy rebuilds, in Python, the set of all entities to wait for. With two QoS
+    events per topic and one client per service, this is most of an idle node's load. An expected
+    answer is handled in the executor's next cycle.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._until = 0.0
+
+    def expect(self) -> None:
+        """Announce that an answer is expected; may be called from any thread."""
+        self._until = time.monotonic() + ANSWER_S
+
+    def can_execute(self, entity: Any) -> bool:
+        if not isinstance(entity, Subscription):
+            now = time.monotonic()
+            if now > self._until and now % EVERY_S > FOR_S:
+                return False
+        return super().can_execute(entity)

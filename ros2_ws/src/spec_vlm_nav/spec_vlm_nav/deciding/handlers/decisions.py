@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-Handlers for the worker's events.
-
-An action is carried out as soon as it is found; after failures and roll-backs the robot stands.
-"""
+"""Handlers for the worker's events; after failures and roll-backs the robot stands."""
 
 from __future__ import annotations
 
@@ -27,17 +23,12 @@ from spec_vlm_nav.common.codes import ActionSource, ErrorCode, Verification
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress, OpenDecision
-from spec_vlm_nav.deciding.parts.interfaces import (
-    Feedback,
-    MotionRequest,
-    NavigatorPhase,
-    SUPERVISOR,
-)
+from spec_vlm_nav.deciding.parts.interfaces import Feedback, MotionRequest, NavigatorPhase, SUPERVISOR
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.exploring.floor_reading import FloorPicture
 from spec_vlm_nav.exploring.moves import Move, Observation
 from spec_vlm_nav.language.actions import reasoning_of, STOP
-from spec_vlm_nav.model.answers import ModelAnswer
+from spec_vlm_nav.model.decider import ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import CommandKind
 
@@ -133,12 +124,7 @@ def roll_back(s: Situation, event: Reconciled, now: float) -> None:
 
 
 def advance(s: Situation, current: DecisionInProgress, now: float) -> None:
-    """
-    Act on the decision under way as far as possible.
-
-    The action is carried out once its sentence is found (or the answer complete); a complete answer
-    is recorded.
-    """
+    """Act on a found action (see `early_action`), and record a complete answer."""
     if current.prefetched:
         return
     if current.found is not None and current.is_due(s.config.early_action):

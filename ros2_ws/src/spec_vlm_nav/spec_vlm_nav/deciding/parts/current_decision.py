@@ -25,7 +25,7 @@ from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport
 from spec_vlm_nav.exploring.policy import ExplorationPolicy, Memory
 from spec_vlm_nav.language.actions import Action, reasoning_of
-from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
+from spec_vlm_nav.model.decider import DecisionJob, ModelAnswer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Reconciled
 
 PAST_FRAMES = 256  # kept for prompts with history
@@ -174,11 +174,7 @@ class Unverified:
 
     @property
     def says_stop(self) -> bool:
-        """
-        Whether the open decision is the draft model's STOP.
-
-        Only a confirmed STOP ends the instruction.
-        """
+        """Whether the open decision is the draft model's STOP. Only a confirmed STOP ends the instruction."""
         return self.decision is not None and self.decision.action.is_stop
 
     def stop_waits_for(self, now: float) -> float:

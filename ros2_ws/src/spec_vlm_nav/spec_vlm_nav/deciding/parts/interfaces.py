@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-Data types of the navigator's interface: configuration, requests, reports, results and outputs.
-
-This module contains no behaviour.
-"""
+"""Data types of the navigator's interface: configuration, requests, reports, results and outputs."""
 
 from __future__ import annotations
 
@@ -30,8 +26,7 @@ from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.common.parameters import fixed
 from spec_vlm_nav.exploring.floor_reading import RobotBody
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
-from spec_vlm_nav.model.answers import DecisionJob, ModelAnswer
-from spec_vlm_nav.model.decider import DRAFT_ONLY
+from spec_vlm_nav.model.decider import DecisionJob, DRAFT_ONLY, ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
 
 SUPERVISOR = ActionSource.SUPERVISOR
@@ -84,11 +79,7 @@ class NavigatorConfig:
 
 @dataclass(frozen=True)
 class NavigationResult:
-    """
-    How an instruction ended; every instruction ends exactly once.
-
-    The robot has been commanded to stand before it is reported.
-    """
+    """How an instruction ended, exactly once; the robot was commanded to stand before."""
 
     instruction: int
     code: ErrorCode
@@ -163,11 +154,7 @@ class NavigatorOutputs(Protocol):
         """Cancel the job under way; keep_open: still verify the open unverified answer."""
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
-        """
-        Publish the reasoning and the action of a decision.
-
-        Each is "" if it does not exist or is not known yet.
-        """
+        """Publish a decision's reasoning and action; "" for what does not exist or is unknown yet."""
 
     def report(self, report: DecisionReport) -> None:
         """Publish the measurements of a decision."""

@@ -21,13 +21,14 @@ are here, so that every handler does them in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from spec_vlm_nav.camera.watch import CameraWatch
-from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState
+from spec_vlm_nav.common.codes import ActionSource, ErrorCode, LinkState, MotionState
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
+from spec_vlm_nav.common.status import Status, UNDER_WAY
 from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision, Unverified
-from spec_vlm_nav.deciding.parts.current_motion import CurrentMotion
-from spec_vlm_nav.deciding.parts.failures import Failures
 from spec_vlm_nav.deciding.parts.instruction import CurrentInstruction
 from spec_vlm_nav.deciding.parts.interfaces import (
     DecisionReport,
@@ -39,8 +40,108 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     SUPERVISOR,
 )
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
-from spec_vlm_nav.model.answers import ModelAnswer
+from spec_vlm_nav.model.decider import ModelAnswer
 from spec_vlm_nav.motion.command import CommandKind
+
+
+class Failures:
+    """Lasting faults (camera, odometry, link) and counts of consecutive failures."""
+
+    def __init__(self, log: Callable[[str, str], None]) -> None:
+        self._log = log
+        self._since: dict[ErrorCode, float] = {}
+        self._said: dict[ErrorCode, str] = {}
+        self._in_a_row: dict[ErrorCode, int] = {}
+
+    def warn_once(self, code: ErrorCode, text: str, now: float) -> bool:
+        """Log a fault unless it was logged already; returns whether it was logged now."""
+        if code in self._since:
+            return False
+        self._since[code], self._said[code] = now, text
+        self._log("warn", text)
+        return True
+
+    def recovered(self, code: ErrorCode, now: float, text: str) -> None:
+        """Record that a fault is over, and log it if the fault was logged."""
+        since = self._since.pop(code, None)
+        if since is not None:
+            self._log("info", f"{text} (after {now - since:.1f} s)")
+
+    def lasting(self, code: ErrorCode, now: float) -> float:
+        """Return how long a fault has lasted, s; 0 if it is not present."""
+        return now - self._since[code] if code in self._since else 0.0
+
+    def longest(self, now: float) -> tuple[ErrorCode, str, float] | None:
+        """Return the longest-lasting fault: its code, its text, and its duration, s."""
+        code = min(self._since, key=self._since.__getitem__, default=None)
+        return None if code is None else (code, self._said[code], self.lasting(code, now))
+
+    def count(self, code: ErrorCode) -> int:
+        """Count one more failure of this kind; returns the consecutive count."""
+        self._in_a_row[code] = self._in_a_row.get(code, 0) + 1
+        return self._in_a_row[code]
+
+    def clear(self, code: ErrorCode) -> None:
+        """Reset the count after a success."""
+        self._in_a_row.pop(code, None)
+
+    def begin(self, now: float, unknown: Collection[ErrorCode] = ()) -> None:
+        """Reset the counts; lasting faults last from now. unknown: faults that may have ended unnoticed."""
+        self._in_a_row.clear()
+        self._since = {code: now for code in self._since if code not in unknown}
+
+
+class CurrentMotion:
+    """
+    The motion under way or, when none is, the last one.
+
+    asked: the commanded motion. unverified: only the draft model decided it. settling_since: when
+    the robot began to come to rest, s, or None. goes_on: whether motion_node's last report says
+    that it carries out the motion.
+    """
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.asked = NO_MOTION
+        self.unverified = False
+        self.settling_since: float | None = None
+        self.goes_on = False
+        self._ends_by = 0.0
+        self._silent_from = 0.0
+        self._met_something = False
+
+    def ask(self, asked: Motion, unverified: bool) -> None:
+        """Record a decided motion, whether or not it is carried out (dry_run)."""
+        self.asked, self.unverified = asked, unverified
+
+    def begin(self, sequence: int, ends_by: float, silent_from: float) -> None:
+        """Expect reports about this motion; ends_by, silent_from: when they are overdue, s."""
+        self.sequence, self.settling_since, self.goes_on = sequence, None, False
+        self._ends_by, self._silent_from = ends_by, silent_from
+
+    def heard(self, status: Status, now: float, silent_from: float) -> None:
+        """Record a report; silent_from: when the next one is overdue, s."""
+        self._silent_from, self.goes_on = silent_from, status.state in UNDER_WAY
+        if status.state is MotionState.SETTLING and self.settling_since is None:
+            self.settling_since = now
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its end or its next report is overdue."""
+        return now > min(self._ends_by, self._silent_from)
+
+    def ended(self, met_something: bool) -> None:
+        """Record whether the motion ended at an obstacle."""
+        self._met_something = met_something
+
+    def forget_contact(self) -> None:
+        """Discard the last motion's contact."""
+        self._met_something = False
+
+    def take_contact(self) -> bool:
+        """Return whether the last motion ended at an obstacle; reading it clears it."""
+        met, self._met_something = self._met_something, False
+        return met
+
 
 BOUNDS = (ErrorCode.TIMEOUT, ErrorCode.TOO_MANY_DECISIONS, ErrorCode.TOO_FAR)
 

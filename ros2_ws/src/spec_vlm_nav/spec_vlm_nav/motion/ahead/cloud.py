@@ -34,7 +34,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import (
     CloudConfig,
@@ -246,11 +246,7 @@ def _points(cloud: PointCloud) -> tuple[Points, Points, Points]:
 
 
 def _measured(points: tuple[Points, Points, Points]) -> tuple[Points, Points, Points]:
-    """
-    Return the points that were measured: finite, not all zeros, nearer than FARTHEST_M.
-
-    The message's `is_dense` is not relied on.
-    """
+    """Return the measured points (`is_dense` is not relied on): finite, not zeros, nearer than FARTHEST_M."""
     x, y, z = points
     # Comparisons with NaN are false.
     size = np.maximum(np.maximum(np.abs(x), np.abs(y)), np.abs(z))
@@ -273,12 +269,7 @@ def _on_robot(points: tuple[Points, Points, Points], limits: CloudConfig) -> tup
 
 
 def _behind(x: Points, y: Points, z: Points, met: npt.NDArray[np.bool_], config: CorridorConfig) -> float:
-    """
-    Return how far back the way is seen to be free, m; 0 if it is not seen.
-
-    The body hides the floor right behind it from a sensor at the front. So only a stretch where
-    floor was seen counts as free.
-    """
+    """Return how far back floor was seen and free, m; the body hides what is right behind it."""
     back = -x - config.cloud.rear_m
     way = (back > 0) & (np.abs(y) <= config.half_width_m)
     floor = back[way & (np.abs(z) < config.cloud.min_z_m)]

@@ -15,8 +15,8 @@
 """
 Decides from the latest collision sensor message whether an obstacle ahead is too near.
 
-The modules `scan`, `depth` and `cloud` read the messages; each returns a Clearance. A silent or
-blind sensor never counts as a clear way.
+The modules `ranges` and `cloud` read the messages and return a Clearance. A silent or blind sensor
+never counts as a clear way.
 """
 
 from __future__ import annotations

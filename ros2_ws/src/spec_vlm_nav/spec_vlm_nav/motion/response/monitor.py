@@ -32,15 +32,17 @@ import math
 
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, wrap
 from spec_vlm_nav.motion.response.comparing import (
+    CommandHistory,
     compare,
     DeviationKind,
     Discrepancy,
     expected,
     LITTLE,
+    MeasuredHistory,
     Range,
     ResponseConfig,
+    Travel,
 )
-from spec_vlm_nav.motion.response.histories import CommandHistory, MeasuredHistory, Travel
 from spec_vlm_nav.motion.response.liveness import Liveness
 
 WINDOWS_S = (0.6, 1.2, 2.4)  # the longer ones are for slow motions
@@ -243,11 +245,7 @@ class ResponseMonitor:
         return None
 
     def verdict(self, now: float) -> Discrepancy | None:
-        """
-        Return the discrepancy of the whole motion, now that it is over and the base stands.
-
-        No delay can explain a difference any more, so this also works for short motions.
-        """
+        """Return the whole motion's discrepancy; the base stands, so no delay explains a difference."""
         if not self.config.response_watched or self._motion is None:
             return None
         told, seen = self._told(self._began, now), self.measured.since(self._began)

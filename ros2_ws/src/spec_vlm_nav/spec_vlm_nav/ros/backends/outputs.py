@@ -12,11 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-Publishers of the motion back-ends: they turn velocities into messages.
-
-`motion/backends` encodes the messages.
-"""
+"""Publishers of the motion back-ends: velocities as messages, which `motion/backends` encodes."""
 
 from __future__ import annotations
 
@@ -87,16 +83,11 @@ class TwistOutput(Output):
         return said == ZERO
 
     def drain(self) -> bool:
-        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return bool(self._publisher.wait_for_all_acked(DRAIN))
 
 
 class SportOutput(Output):
-    """
-    Publishes unitree_api/Request on `api/<service>/request`.
-
-    It drives a Unitree Go2 without a separate driver.
-    """
+    """Publishes unitree_api/Request on `api/<service>/request`: a Unitree Go2 without a driver."""
 
     def __init__(self, node: Node, encoder: Go2Sport) -> None:
         user, instead = "motion_backend go2_sport", ", or use motion_backend twist with a driver"
@@ -109,11 +100,7 @@ class SportOutput(Output):
         }
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
-        """
-        Publish the requests for one velocity.
-
-        Publishes nothing once the robot stands after a stop.
-        """
+        """Publish the requests for one velocity. Publishes nothing once the robot stands after a stop."""
         if not self._has_begun and self._is_found():
             self._has_begun = True
             self._publish(self._encoder.begin())
@@ -132,7 +119,6 @@ class SportOutput(Output):
         self._publish(self._encoder.release())
 
     def drain(self) -> bool:
-        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         arrived = [p.wait_for_all_acked(DRAIN) for p in self._publishers.values()]
         return all(arrived)
 
@@ -145,21 +131,13 @@ class SportOutput(Output):
 
 
 class Nav2Output(Output):
-    """
-    Sends no velocities while Nav2 drives.
-
-    A stop cancels the goal and also publishes zero on `cmd_vel`.
-    """
+    """Sends no velocities while Nav2 drives. A stop cancels the goal and also publishes zero on `cmd_vel`."""
 
     def __init__(self, goals: Nav2Goals, zero: TwistOutput) -> None:
         self._goals, self._zero = goals, zero
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
-        """
-        Send nothing: Nav2 sends the velocities.
-
-        While a canceled goal lingers, it sends zero.
-        """
+        """Send nothing: Nav2 sends the velocities. While a canceled goal lingers, it sends zero."""
         if self._goals.insist():
             self._zero.stop()
 
@@ -169,7 +147,6 @@ class Nav2Output(Output):
         return self._zero.stop()
 
     def drain(self) -> bool:
-        """Wait up to DRAIN until sent messages are acknowledged; returns whether they are."""
         return self._zero.drain()
 
 
@@ -185,11 +162,7 @@ class DryOutput(Output):
 
 
 def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
-    """
-    Make the configured back-end; with dry_run its output is a DryOutput.
-
-    Raises BackendError if its package is missing.
-    """
+    """Make the configured back-end; a DryOutput with dry_run. Raises BackendError for a missing package."""
     output, executor = _make_backend(node, values)  # a missing package is reported with dry_run, too
     return (DryOutput() if values["dry_run"] else output), executor
 

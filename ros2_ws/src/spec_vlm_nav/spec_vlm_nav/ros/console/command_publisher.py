@@ -21,7 +21,7 @@ the ROS thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import json
 from typing import Any
 
@@ -32,11 +32,11 @@ from rclpy.action import ActionClient
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.console.live import LIVE, live_rows
+from spec_vlm_nav.console.parameters import LIVE, live_rows
 from spec_vlm_nav.console.robots import Answer
-from spec_vlm_nav.motion.presence import OPERATOR
+from spec_vlm_nav.motion.watchdogs import OPERATOR
 from spec_vlm_nav.ros.basics import RELIABLE
-from spec_vlm_nav.ros.polled import ThrottledExecutor
+from spec_vlm_nav.ros.subscriptions import ThrottledExecutor
 from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.msg import Presence
 from spec_vlm_nav_interfaces.srv import ChangeMission
@@ -153,7 +153,7 @@ class CommandPublisher:
             client = self._get[node]
             if client.service_is_ready():
 
-                def done(told: Any, node: str = node, names: tuple[str, ...] = names) -> None:
+                def done(told: Any, node: str = node, names: Iterable[str] = names) -> None:
                     for name, value in zip(names, told.values, strict=False):
                         message = ParameterMessage(name=name, value=value)
                         found = RosParameter.from_parameter_msg(message).value

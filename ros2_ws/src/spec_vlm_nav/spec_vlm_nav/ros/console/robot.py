@@ -46,14 +46,8 @@ from spec_vlm_nav.console.words import LONGEST_WORDS
 from spec_vlm_nav.ros.basics import qos, RELIABLE
 from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
 from spec_vlm_nav.ros.messages import command_of, pose_of, raw_of, status_of
-from spec_vlm_nav.ros.polled import PolledTopic, ThrottledExecutor
-from spec_vlm_nav_interfaces.msg import (
-    DecisionMetrics,
-    MotionCommand,
-    MotionStatus,
-    RobotState,
-    Supervision,
-)
+from spec_vlm_nav.ros.subscriptions import PolledTopic, ThrottledExecutor
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, RobotState, Supervision
 from std_msgs.msg import String
 
 SILENT_S, OWN_SILENT_S = 1.5, 5.0

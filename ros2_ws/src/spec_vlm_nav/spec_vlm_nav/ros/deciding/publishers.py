@@ -23,7 +23,7 @@ from typing import Any
 
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import UNVERIFIED
-from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
+from spec_vlm_nav.common.errors import LONGEST_LINE, one_line
 from spec_vlm_nav.deciding.parts.interfaces import DecisionReport, MotionRequest, NavigationResult
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.basics import RELIABLE
@@ -34,11 +34,7 @@ from std_msgs.msg import String
 
 
 class Publishers:
-    """
-    The publishers of one configured node.
-
-    `silent`: motion commands are built and counted but not sent (dry run).
-    """
+    """The publishers of one configured node; `silent`: motion commands are counted but not sent (dry run)."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -43,18 +43,18 @@ from spec_vlm_nav.common.errors import BlackboxError
 from spec_vlm_nav.common.kept_file import given_path
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.ros.basics import Diagnostics, steady_timer, TextThrottle
-from spec_vlm_nav.ros.blackbox.facts import NodeParameters, versions
-from spec_vlm_nav.ros.blackbox.topics import (
+from spec_vlm_nav.ros.blackbox import (
     heard_topics,
+    NodeParameters,
     RecordedTopic,
     subscribe_raw,
     type_name,
+    versions,
 )
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.messages import raw_of, status_of
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionStatus
-from std_msgs.msg import Bool, String
 from std_srvs.srv import Trigger as TriggerService
 
 TICK_S = 0.1
@@ -159,9 +159,9 @@ class BlackboxNode:
         looks: dict[str, Callable[[Any, float], None]] = {
             "motion_status": self._on_status,
             "vlm_nav_node/metrics": self._on_metrics,
-            "vlm_nav_node/outcome": self._on_outcome,
+            "vlm_nav_node/outcome": lambda message, now: self._box.on_ended(message.data, now),
             "instruction": lambda message, now: self._box.on_instruction(message.data),
-            "e_stop": self._on_button,
+            "e_stop": lambda message, now: self._box.on_button(message.data, now),
         }
         look, kind = looks.get(heard.name), heard.kind
 
@@ -188,12 +188,6 @@ class BlackboxNode:
     def _on_metrics(self, message: DecisionMetrics, now: float) -> None:
         stamp = message.frame_stamp
         self._box.on_decided((stamp.sec, stamp.nanosec), message.instruction_text, now)
-
-    def _on_outcome(self, message: String, now: float) -> None:
-        self._box.on_ended(message.data, now)
-
-    def _on_button(self, message: Bool, now: float) -> None:
-        self._box.on_button(message.data, now)
 
     def _on_write_request(
         self, request: TriggerService.Request, response: TriggerService.Response

@@ -12,12 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-The node that decodes a camera's H.264 video and publishes pictures for `vlm_nav_node`.
-
-It is a thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the network) and
-StreamDiagnostics.
-"""
+"""The node that decodes a camera's H.264 video, and publishes pictures for `vlm_nav_node`."""
 
 from __future__ import annotations
 
@@ -92,7 +87,9 @@ class CameraDecodeNode:
                 f"{wanted} is empty" + (f": set resolution to {' or '.join(others)}" if others else "")
             )
         # The epoch of the message's own time is undocumented: the receive time is used.
-        self._feed(data, self._now(), str(self._values["frame_id"]), time.monotonic())
+        self._feed(
+            data, self.node.get_clock().now().to_msg(), str(self._values["frame_id"]), time.monotonic()
+        )
 
     def _on_h264(self, message: CompressedImage) -> None:
         if "264" not in message.format:
@@ -144,9 +141,6 @@ class CameraDecodeNode:
             rtp = {f"rtp_{name}": count for name, count in vars(self._reader.counts).items()}
             row = replace(row, values={**row.values, **rtp})
         return [row]
-
-    def _now(self) -> Time:
-        return self.node.get_clock().now().to_msg()
 
     def close(self) -> None:
         """End the reader."""

@@ -37,8 +37,8 @@ from spec_vlm_nav.robot.parameters import check_go2, go2_config, GO2_STATE
 from spec_vlm_nav.ros.basics import Diagnostics, qos, steady_timer, unitree_types
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
-from spec_vlm_nav.ros.polled import PolledTopic
 from spec_vlm_nav.ros.run import run
+from spec_vlm_nav.ros.subscriptions import PolledTopic
 from spec_vlm_nav_interfaces.msg import RobotState
 
 SAID_HZ = 10.0  # least rate; a change is published at once

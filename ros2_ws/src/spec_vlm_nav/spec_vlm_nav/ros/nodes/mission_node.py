@@ -33,34 +33,32 @@ from rclpy.action import CancelResponse, GoalResponse
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.common.errors import MissionError
-from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
+from spec_vlm_nav.common.errors import LONGEST_LINE, MissionError, one_line
 from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.common.kept_file import given_path, home
 from spec_vlm_nav.common.newest import NewestWorker
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.driving import DrivingCourse
 from spec_vlm_nav.missions.parameters import MISSION
-from spec_vlm_nav.missions.plan import MissionStep
 from spec_vlm_nav.missions.reading import read
 from spec_vlm_nav.missions.record import (
     encode,
     load,
     MissionPhase,
     MissionRecord,
+    MissionStep,
     results,
     results_json,
     save,
 )
 from spec_vlm_nav.missions.run import Mission, StopLatch
 from spec_vlm_nav.motion.command import OPERATOR_STOP
-from spec_vlm_nav.motion.presence import MISSION as HOLDER
+from spec_vlm_nav.motion.watchdogs import MISSION as HOLDER
 from spec_vlm_nav.ros.basics import DeferringServer, Diagnostics, qos, RELIABLE, steady_timer
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.loosening import LimitLoosening, StandstillWatch
 from spec_vlm_nav.ros.messages import duration_of, pose_of, status_of
-from spec_vlm_nav.ros.missions.course_driver import CourseDriver
-from spec_vlm_nav.ros.missions.instructing import Instructor, LOST
+from spec_vlm_nav.ros.missions import CourseDriver, Instructor, LOST
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe
 from spec_vlm_nav_interfaces.action import RunMission

@@ -33,8 +33,7 @@ from builtin_interfaces.msg import Time
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import MotionState
-from spec_vlm_nav.common.diagnostics import DiagnosticRow
-from spec_vlm_nav.common.foreign_words import one_line
+from spec_vlm_nav.common.errors import one_line
 from spec_vlm_nav.common.kept_file import given_path, home
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.language.stop_words import is_stop
@@ -55,21 +54,10 @@ from spec_vlm_nav.ros.basics import Diagnostics, qos, steady_timer
 from spec_vlm_nav.ros.collision_sensor import CollisionSensor
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.loosening import LimitLoosening
-from spec_vlm_nav.ros.messages import (
-    command_of,
-    reading_of,
-    status_message,
-    supervision_of,
-)
+from spec_vlm_nav.ros.messages import command_of, reading_of, status_message, supervision_of
 from spec_vlm_nav.ros.run import run
 from spec_vlm_nav.ros.subscriptions import subscribe
-from spec_vlm_nav_interfaces.msg import (
-    MotionCommand,
-    MotionStatus,
-    Presence,
-    RobotState,
-    Supervision,
-)
+from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Presence, RobotState, Supervision
 from std_msgs.msg import Bool, Empty, String
 from std_srvs.srv import Trigger
 
@@ -78,12 +66,7 @@ KEPT_WITHIN_S = 0.25  # longest wait for a new state to reach the disk before it
 LONGEST_BURST = 50
 LONGEST_NAME = 80  # of what holds presence
 PRESENCE_S = 0.05
-NOT_WORTH_A_WARNING = (
-    MotionState.MOVING,
-    MotionState.SETTLING,
-    MotionState.REACHED,
-    MotionState.STOPPED,
-)
+NOT_WORTH_A_WARNING = (MotionState.MOVING, MotionState.SETTLING, MotionState.REACHED, MotionState.STOPPED)
 
 
 class MotionNode:
@@ -131,7 +114,7 @@ class MotionNode:
         node.create_subscription(RobotState, "robot_state", self._on_robot_state, qos("best_effort", 1))
         node.create_subscription(Odometry, "odom", self._on_odometry, odometry)
         node.create_subscription(Presence, "presence", self._on_presence, reliable)
-        self._diagnostics = Diagnostics(node, self._diagnostic_rows)
+        self._diagnostics = Diagnostics(node, lambda: rows(self._core, time.monotonic()))
         rate_hz = float(values["rate_hz"])
         self._loop = MotionLoop(
             self._core,
@@ -153,9 +136,6 @@ class MotionNode:
     def _apply(self, values: dict[str, Value]) -> None:
         self._core.configure(executor_config(values), safety_config(values))
         self._collision_sensor.config = corridor_config(values)
-
-    def _diagnostic_rows(self) -> list[DiagnosticRow]:
-        return rows(self._core, time.monotonic())
 
     def _on_odometry(self, message: Odometry) -> None:
         self._core.on_odometry(reading_of(message), time.monotonic())

@@ -32,8 +32,7 @@ from typing import Any, NoReturn
 
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.common.errors import NavigationError
-from spec_vlm_nav.common.foreign_words import LONGEST_LINE, one_line
+from spec_vlm_nav.common.errors import LONGEST_LINE, NavigationError, one_line
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.deciding.parameters import decoder_settings, navigator_config, VLM_NAV
 from spec_vlm_nav.language.prompting import fitting_policy
@@ -183,11 +182,7 @@ class VlmNavNode(LifecycleNode):
         return self._attempt("recover", self._shut_down)
 
     def _attempt(self, what: str, act: Callable[[], None]) -> TransitionCallbackReturn:
-        """
-        Attempt a transition.
-
-        An error that users can fix logs one line and fails it; any other leads to on_error.
-        """
+        """Attempt a transition; users' errors fail it with one line, others lead to on_error."""
         try:
             act()
         except (NavigationError, SpecdecError) as error:
@@ -333,11 +328,7 @@ class VlmNavNode(LifecycleNode):
         return [DiagnosticRow("model", Level.OK, "loaded")]
 
     def close(self) -> None:
-        """
-        Shut down: stop the robot, close everything, and answer a pending goal.
-
-        It spins up to LAST_WORDS_S so that the client receives the result.
-        """
+        """Stop the robot, close everything, and spin up to LAST_WORDS_S so that a client gets its result."""
         is_awaited = self._server.is_busy
         if not self._is_over:
             self.trigger_shutdown()
@@ -347,11 +338,7 @@ class VlmNavNode(LifecycleNode):
 
 
 def make_decider(settings: DecoderSettings) -> Decider:
-    """
-    Make the real decider.
-
-    It is imported here, so that a wrong parameter is refused before torch is loaded.
-    """
+    """Make the real decider; imported here, so that a wrong parameter is refused before torch is loaded."""
     from spec_vlm_nav.model.speculative import SpeculativeDecider
 
     return SpeculativeDecider(settings)

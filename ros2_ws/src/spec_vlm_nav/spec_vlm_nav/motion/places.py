@@ -12,12 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-How far the way straight back is known to be free, from where the robot has just been.
-
-No sensor looks behind the robot. It may drive back only over places that its middle passed a short
-while ago, and only while odometry is valid; anything else would be driving blind.
-"""
+"""Where the robot may drive, by odometry: within the geofence, and back over places it has just left."""
 
 from __future__ import annotations
 
@@ -25,12 +20,43 @@ from collections import deque
 from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.common.geometry import Motion, Pose
 
 SPACING_M = 0.02
 STEP_M = 0.02
 BESIDE_M = 0.06  # a point within this distance of a visited place counts as visited
 KEPT = 600
+
+
+class Geofence:
+    """A circle around where an instruction began, which no motion may leave; `radius_m` 0: no fence."""
+
+    def __init__(self) -> None:
+        self.middle: Pose | None = None
+
+    def begin(self, pose: Pose | None) -> None:
+        """Centre the circle on a pose; None: on the next pose received."""
+        self.middle = pose
+
+    def hear(self, pose: Pose) -> None:
+        """Use a valid pose as the centre if none is set."""
+        if self.middle is None:
+            self.middle = pose
+
+    def distance_m(self, pose: Pose) -> float:
+        """Return the distance of a pose from the centre, m."""
+        return 0.0 if self.middle is None else pose.distance(self.middle)
+
+    def objection(self, pose: Pose, motion: Motion, radius_m: float) -> str:
+        """Return why a motion would leave the circle, or lead further out of it; else ""."""
+        if not radius_m or self.middle is None or not motion.distance_m:
+            return ""
+        ahead = motion.distance_m
+        end = Pose(pose.x + ahead * math.cos(pose.yaw), pose.y + ahead * math.sin(pose.yaw), pose.yaw)
+        away = self.distance_m(end)
+        if away <= radius_m or away <= self.distance_m(pose):
+            return ""
+        return f"leads {away:.2f} m from where the instruction began; the geofence is {radius_m:g} m"
 
 
 @dataclass(frozen=True)
@@ -49,7 +75,12 @@ class _Place:
 
 
 class RearWatch:
-    """The places that the robot has visited, by odometry."""
+    """
+    The places that the robot has visited.
+
+    No sensor looks behind it. It may drive back only over places that its middle passed a short
+    while ago, and only while odometry is valid; anything else would be driving blind.
+    """
 
     def __init__(self) -> None:
         self._places: deque[_Place] = deque(maxlen=KEPT)

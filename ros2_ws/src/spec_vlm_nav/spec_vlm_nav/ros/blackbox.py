@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-The topics that the black box records, their types and QoS.
+The parts of blackbox_node: the topics that it records, and a recording's metadata.
 
 A best-effort subscription matches every publisher but loses messages on a bad network. So topics of
 this package's nodes, which publish reliably, are subscribed reliably; the operator's topics both
@@ -24,27 +24,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 import importlib
+from importlib.metadata import PackageNotFoundError, version
 import importlib.util
+import os
+import platform
+from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image, LaserScan
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.parameters.nodes import tables
 from spec_vlm_nav.ros.basics import qos
 from spec_vlm_nav.ros.subscriptions import subscribe
-from spec_vlm_nav_interfaces.msg import (
-    DecisionMetrics,
-    MotionCommand,
-    MotionStatus,
-    RobotState,
-    Supervision,
-)
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, RobotState, Supervision
 from std_msgs.msg import Bool, Empty, String
 
 BEST_EFFORT, RELIABLE, BOTH = "best_effort", "reliable", "both"
 SPORT = "api/sport/request"
+PACKAGES = ("specnav", "torch", "transformers", "numpy", "pyzmq", "mcap")
+NODES = ("motion_node", "vlm_nav_node")
 
 
 @dataclass(frozen=True)
@@ -68,11 +75,7 @@ class RecordedTopic:
 
 
 def heard_topics(transport: str, stamped: bool, collision: str) -> list[RecordedTopic]:
-    """
-    Return the topics to record.
-
-    transport: compressed or raw. stamped: cmd_vel is TwistStamped. collision: none, scan or depth.
-    """
+    """Return the topics to record; transport: compressed or raw. collision: none, scan or depth."""
     found = [
         RecordedTopic("motion_status", MotionStatus, RELIABLE),
         RecordedTopic("motion_command", MotionCommand, RELIABLE),
@@ -119,3 +122,46 @@ def subscribe_raw(node: Node, heard: RecordedTopic, take: Callable[[bytes], None
 def type_name(kind: type) -> str:
     """Return a message class's type name as used in files: package/msg/Name."""
     return f"{kind.__module__.partition('.')[0]}/msg/{kind.__name__}"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, ROS and PACKAGES; "" if not installed."""
+    found = {"python": platform.python_version(), "ros": os.environ.get("ROS_DISTRO", "")}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+class NodeParameters:
+    """Asks the nodes for their parameters, without blocking, and keeps the last answers."""
+
+    def __init__(self, node: Node) -> None:
+        self.known: dict[str, dict[str, Value]] = {}
+        self._clients: dict[str, Any] = {
+            name: node.create_client(GetParameters, f"{name}/get_parameters") for name in NODES
+        }
+
+    @property
+    def missing(self) -> bool:
+        """Whether a node has never answered."""
+        return len(self.known) < len(NODES)
+
+    def ask(self) -> None:
+        """Ask the nodes whose services are available."""
+        for node, client in self._clients.items():
+            if client.service_is_ready():
+                names = [parameter.name for parameter in tables()[node]]
+                answer = client.call_async(GetParameters.Request(names=names))
+                answer.add_done_callback(partial(self._keep, node, names))
+
+    def _keep(self, node: str, names: list[str], answer: Future[GetParameters.Response]) -> None:
+        response = answer.result()
+        if response is not None and len(response.values) == len(names):
+            told = (
+                ParameterMessage(name=name, value=value)
+                for name, value in zip(names, response.values, strict=True)
+            )
+            self.known[node] = {one.name: Parameter.from_parameter_msg(one).value for one in told}

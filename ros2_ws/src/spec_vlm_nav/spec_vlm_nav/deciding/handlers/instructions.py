@@ -12,14 +12,22 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Handlers for the passage of time: limits of an instruction, and stalls of this process."""
+"""Handlers for an instruction: the operator's commands, its limits, and stalls of this process."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from spec_vlm_nav.common.codes import ErrorCode
-from spec_vlm_nav.deciding.handlers.motions import BACK_WITH_MOTION
-from spec_vlm_nav.deciding.handlers.sensors import NO_FRAMES
-from spec_vlm_nav.deciding.parts.interfaces import NavigatorPhase, SUPERVISOR
+from spec_vlm_nav.deciding.handlers.inputs import BACK_WITH_MOTION, NO_FRAMES
+from spec_vlm_nav.deciding.parts.instruction import Instruction
+from spec_vlm_nav.deciding.parts.interfaces import (
+    DecisionReport,
+    Feedback,
+    NavigationResult,
+    NavigatorPhase,
+    SUPERVISOR,
+)
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 
@@ -35,6 +43,59 @@ GONE = {
     ErrorCode.STALE_SENSOR: "the collision sensor was blind",
     ErrorCode.NOT_READY: "the robot could not move",
 }
+
+
+@dataclass(frozen=True)
+class InstructionRefusal:
+    """A refused instruction and the reason."""
+
+    text: str
+    code: ErrorCode
+    why: str
+
+
+def begin(s: Situation, given: Instruction, now: float) -> None:
+    """Stand still, end the previous instruction, and look for a frame to decide from."""
+    s.abandon(ErrorCode.CANCELED, "a new instruction arrived")
+    s.instruction.number = given.number
+    s.stand(CommandKind.HOLD, SUPERVISOR, "new instruction")
+    s.conclude(ErrorCode.CANCELED, "another instruction arrived", now)
+    s.instruction.begin(given)
+    s.policy.reset()
+    s.failures.begin(now, BACK_WITH_MOTION)
+    s.decision.forget()
+    s.motion.forget_contact()
+    s.last_feedback = Feedback(NavigatorPhase.LOOKING)
+    s.look(now, now)
+    s.out.log("info", f"instruction {given.number}: {given.words}")
+
+
+def turn_down(s: Situation, refusal: InstructionRefusal, now: float) -> None:
+    """End the previous instruction and report why the new one is refused."""
+    s.end(SUPERVISOR, "stop", ErrorCode.CANCELED, now, "another instruction arrived")
+    s.instruction.number += 1
+    number, code, why = s.instruction.number, refusal.code, refusal.why
+    s.out.log("error", why)
+    s.out.report(DecisionReport(instruction=number, code=code, error=why))
+    shown = refusal.text[: s.config.max_instruction_chars]
+    s.out.concluded(NavigationResult(number, code, why, words=shown))
+
+
+def cancel(s: Situation, why: str, now: float) -> None:
+    """Stop and idle until the next instruction."""
+    s.abandon(ErrorCode.CANCELED, why)
+    s.end(SUPERVISOR, "stop", ErrorCode.CANCELED, now, why)
+    s.out.log("info", f"{why}; waiting for the next instruction")
+
+
+def end_estopped(s: Situation, held_by: str, now: float) -> None:
+    """Give the instruction up: the emergency stop is latched."""
+    s.give_up(ErrorCode.ESTOPPED, held_by, now)
+
+
+def note_reset(s: Situation, held_by: str, now: float) -> None:
+    """Log that the emergency stop was reset."""
+    s.out.log("info", "the emergency stop was reset")
 
 
 def mind_stall(s: Situation, stalled_s: float, now: float) -> None:
