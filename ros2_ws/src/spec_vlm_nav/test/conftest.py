@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Excludes the launch tests from plain pytest; launch_testing's plugin or `launch_test` runs them."""
+"""
+Excludes the launch tests from plain pytest, which would not start the nodes.
+
+They run with launch_testing's plugin or with `launch_test`.
+"""
 
 collect_ignore_glob = []
 

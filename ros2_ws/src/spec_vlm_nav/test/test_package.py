@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What `colcon test` checks of the package itself; tests/robot in the repository tests behaviour."""
+"""
+What `colcon test` checks of the package itself.
+
+Its behaviour is tested in the repository's tests/robot.
+"""
 
 from pathlib import Path
 from xml.etree import ElementTree

@@ -173,7 +173,12 @@ class BlackBox:
         return Recording(triggers, more, contents, now, now_ns, {**own, **facts})
 
     def row(self, usage: Usage, max_bytes: int, failed: int, trouble: str, now: float) -> DiagnosticRow:
-        """Return the row of /diagnostics; failed: files not written. trouble: why the last one, or ""."""
+        """
+        Return the row of /diagnostics.
+
+        max_bytes: bound of all files. failed: number of files that could not be written. trouble:
+        why the last one could not be written, or "".
+        """
         ring = self.ring
         values: dict[str, object] = {
             "buffer s": ring.span_s(now),

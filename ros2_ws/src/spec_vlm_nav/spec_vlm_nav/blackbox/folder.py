@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The folder of black-box files; only files with a black-box name are ever counted or removed."""
+"""
+The folder of black-box files: their names, their total size, and atomic writes.
+
+Only files with a black-box name are ever counted or removed.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +70,11 @@ class Folder:
         self.path, self.max_bytes = path, max_bytes
 
     def prepare(self) -> str:
-        """Create the folder; returns why not now, or "". Raises BlackboxError if it can never be used."""
+        """
+        Create the folder; returns why it cannot be written now (maybe later), or "".
+
+        Raises BlackboxError if it cannot be used at all.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):

@@ -53,7 +53,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class RingContents:
-    """A snapshot of the ring; lasting: newest messages of lasting topics that are older than the ring."""
+    """
+    A snapshot of the ring.
+
+    lasting: the newest messages of topics with lasting state, if they are older than the ring.
+    """
 
     entries: tuple[Entry, ...]
     lasting: tuple[Entry, ...] = ()

@@ -72,7 +72,12 @@ def ended_of(text: str) -> Ended:
 
 
 class TriggerWatch:
-    """Detects each trigger's beginning; silence_s: silence of motion_node that is a fault; 0: none."""
+    """
+    Detects the beginning of each trigger.
+
+    silence_s: silence of motion_node that is a fault, s (it reports twice a second); 0: not
+    watched.
+    """
 
     def __init__(self, silence_s: float) -> None:
         self.silence_s = silence_s

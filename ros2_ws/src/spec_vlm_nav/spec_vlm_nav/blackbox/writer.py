@@ -42,7 +42,11 @@ class Written:
 
 
 class FileThread:
-    """Writes one recording at a time; write: to an open file. on_written: called from the thread."""
+    """
+    Writes one recording at a time.
+
+    write: writes a recording to an open file. on_written: called from the thread.
+    """
 
     def __init__(
         self,

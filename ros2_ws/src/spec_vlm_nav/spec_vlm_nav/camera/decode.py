@@ -92,7 +92,11 @@ class DecodedPicture:
 
 
 class H264Decoder:
-    """Decodes a stream of whole access units; strict: no pictures whose references are missing."""
+    """
+    Decodes one stream, fed with whole access units or parameter sets, one or several at a time.
+
+    strict: False also outputs pictures with missing references, which may be smeared.
+    """
 
     def __init__(self, strict: bool = True) -> None:
         self.counts = DecodeCounts()
@@ -217,7 +221,11 @@ class H264Decoder:
 
 
 class StreamDiagnostics:
-    """Builds the /diagnostics row of a video stream; each problem is reported once, by the next report."""
+    """
+    Builds the /diagnostics row of a video stream.
+
+    Each problem is reported once, in the next report after it occurred.
+    """
 
     def __init__(self) -> None:
         self._before: dict[str, int] = asdict(DecodeCounts())
@@ -231,7 +239,12 @@ class StreamDiagnostics:
         now: float,
         silence_s: float,
     ) -> DiagnosticRow:
-        """Return the row; heard_at: when bytes were last received, s. published: pictures so far."""
+        """
+        Return the row.
+
+        heard_at: when bytes were last received (None: never). published: pictures published so far.
+        Times are of a steady clock, s.
+        """
         counts = asdict(decoder.counts)
         new = {name: counts[name] - self._before[name] for name in _TROUBLES}
         passed = published - self._published

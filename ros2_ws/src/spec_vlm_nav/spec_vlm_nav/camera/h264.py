@@ -120,7 +120,11 @@ def kind(nal: bytes) -> int:
 
 
 def split_nals(data: bytes) -> list[bytes]:
-    """Return the NAL units of Annex B bytes, from the first start code on; none if there is no start code."""
+    """
+    Return the NAL units of Annex B bytes; none if there is no start code.
+
+    Bytes before the first start code are dropped.
+    """
     marks = [match.end() for match in _START.finditer(data)]
     ends = [mark - 3 for mark in marks[1:]] + [len(data)][: len(marks)]
     nals = (data[a:b].rstrip(b"\x00") for a, b in zip(marks, ends, strict=True))

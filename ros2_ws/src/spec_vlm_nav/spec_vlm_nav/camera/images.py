@@ -62,7 +62,12 @@ class RawImage:
 
 @dataclass(frozen=True)
 class Frame:
-    """A camera message: picture, header stamp (seconds, nanoseconds), receive time (steady clock, s)."""
+    """
+    A camera message.
+
+    It holds the picture, its header stamp (seconds, nanoseconds), and its receive time (steady
+    clock, s).
+    """
 
     picture: bytes | RawImage
     stamp: tuple[int, int]
@@ -85,7 +90,11 @@ class PictureOptions:
 
 
 def decode(data: bytes) -> Image.Image:
-    """Decode a JPEG or PNG completely to RGB, upright by EXIF, as the models do. Raises FrameError."""
+    """
+    Decode a JPEG or PNG completely; returns an RGB picture the right way up. Raises FrameError.
+
+    A picture with an EXIF orientation is rotated, as the models do.
+    """
     with _opened(data) as picture:
         picture.load()
         return _upright(picture).convert("RGB")
@@ -179,7 +188,11 @@ def to_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
 
 
 def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
-    """Return the encoded picture for the model; a sound one of fitting size unchanged. Raises FrameError."""
+    """
+    Return the encoded picture for the model. Raises FrameError.
+
+    Compressed bytes are decoded once for validation, and returned unchanged if the size fits.
+    """
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
     _refuse_blank(picture)
     if options.width and options.height and picture.size != (options.width, options.height):
@@ -210,7 +223,11 @@ def black_like(encoded: bytes) -> bytes:
 
 
 def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
-    """Return a small grey version of a picture, float32 [35, 56], 0 to 255. Raises FrameError."""
+    """
+    Return a small grey version of a picture, float32 [35, 56], 0 to 255.
+
+    Raises FrameError if it cannot be decoded.
+    """
     if isinstance(picture, RawImage):
         grey = from_raw(picture).convert("L")
     else:
@@ -227,7 +244,11 @@ def difference(one: bytes | RawImage, other: bytes | RawImage) -> float:
 
 
 def same_scene(one: bytes | RawImage, other: bytes | RawImage, tolerance: float) -> bool:
-    """Return whether two pictures can be decoded and differ by at most `tolerance` grey levels."""
+    """
+    Return whether two pictures differ by at most `tolerance` grey levels.
+
+    False if one cannot be decoded.
+    """
     try:
         return difference(one, other) <= tolerance
     except FrameError:

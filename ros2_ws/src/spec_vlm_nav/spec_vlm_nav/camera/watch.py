@@ -83,7 +83,11 @@ class CameraWatch:
         return self._frozen
 
     def age(self, now: float) -> float:
-        """Return the seconds since the last trusted frame; infinite before the first, and while frozen."""
+        """
+        Return the seconds since the last trusted frame was received.
+
+        Infinite before the first frame and while the picture is frozen.
+        """
         if self.frame is None or self._frozen:
             return math.inf
         return now - self.frame.received

@@ -51,7 +51,11 @@ ZERO = Velocity()
 
 @dataclass(frozen=True)
 class Motion:
-    """A straight drive (m, forward positive) or a turn on the spot (rad, left positive); the other is 0."""
+    """
+    A straight drive or a turn on the spot: exactly one of the two fields is not zero.
+
+    Metres (forward positive), radians (left positive).
+    """
 
     distance_m: float = 0.0
     angle_rad: float = 0.0

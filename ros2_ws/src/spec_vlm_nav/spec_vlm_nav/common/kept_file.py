@@ -48,7 +48,11 @@ def write_whole(file: Path, data: bytes) -> None:
 
 
 def read_small(file: Path, most_bytes: int = MOST_BYTES) -> bytes | None:
-    """Return a file's content; None: no file. Raises OSError; ValueError: not regular, or too large."""
+    """
+    Return the content of a file; None if it does not exist.
+
+    Raises OSError, and ValueError for a file that is not regular or larger than most_bytes.
+    """
     try:
         number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

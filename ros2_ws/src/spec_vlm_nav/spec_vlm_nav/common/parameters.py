@@ -175,7 +175,11 @@ def config_of(kind: type[Config], values: Mapping[str, Value], prefix: str = "",
 
 
 def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
-    """Raise ParameterError for the first invalid value or name that is not in a table of parameters."""
+    """
+    Check values against a table of parameters.
+
+    Raises ParameterError for the first invalid value or unknown name.
+    """
     known = {p.name: p for p in table}
     for name, value in values.items():
         if name not in known:

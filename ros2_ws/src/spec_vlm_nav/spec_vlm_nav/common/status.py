@@ -33,7 +33,11 @@ WATCHDOG_STATES = frozenset({
 
 @dataclass(frozen=True)
 class Status:
-    """One report; `done` and `left`: the parts of the motion covered and still to cover, by odometry."""
+    """
+    One report: the command, its state, and the reason.
+
+    `done` and `left` are the parts of the motion covered and still to cover, by odometry.
+    """
 
     state: MotionState
     session: int = 0

@@ -74,7 +74,11 @@ def find_token(tokens: tuple[Token, ...], clear: str) -> Token | None:
 
 
 def read_tokens(file: Path) -> tuple[Token, ...] | None:
-    """Return a file's tokens; None: no such file. Raises ConsoleError, also if others may read it."""
+    """
+    Return the tokens in a file; None if there is no such file.
+
+    Raises ConsoleError, also if other users may read the file.
+    """
     try:
         data = read_small(file)
         if data is None:

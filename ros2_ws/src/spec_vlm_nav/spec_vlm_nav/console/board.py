@@ -51,7 +51,11 @@ class Board:
         self._status, self._status_at = status, now
 
     def under_way(self, now: float) -> Command | None:
-        """Return the command that is being carried out now; None also if motion_node is silent."""
+        """
+        Return the command that is being carried out now.
+
+        None if there is none or motion_node is silent.
+        """
         given, status = self._command, self._status
         if given is None or given.kind is not CommandKind.MOVE:
             return None

@@ -92,7 +92,11 @@ def decision_record(m: Any) -> dict[str, Any]:
 
 
 class AnswerView:
-    """The model's answer so far: tokens of `~/tokens` (JSON), the verified sentence of `~/reasoning`."""
+    """
+    The model's answer so far in one robot's decision under way.
+
+    Tokens arrive on `~/tokens` as JSON, the verified sentence on `~/reasoning`.
+    """
 
     def __init__(self) -> None:
         self._words = ""

@@ -87,7 +87,12 @@ class Connection:
 
 
 class Front:
-    """Serves until the control socket closes; publish: returns whether a "stop" or "estop" is heard."""
+    """
+    Serves until the control socket closes.
+
+    publish: called with a robot's name and "stop" or "estop"; returns whether it has a subscriber.
+    meet: called with the robots' names when they change.
+    """
 
     def __init__(self, control: socket.socket, publish: Publish, meet: Callable[[list[str]], None]) -> None:
         self._control, self._publish, self._meet = control, publish, meet

@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""One open page: its user, robot, outgoing messages, control and stops. Times: steady clock, s."""
+"""
+One open page: its user, the robot it shows, its outgoing messages, its control and its stops.
+
+Times are arguments, steady clock, s.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The commands of an operator in control; each returns why it was refused, or ""."""
+"""
+The commands of an operator in control, and how they are carried out.
+
+A command returns why it was refused, or ""; results that arrive later are sent to the page.
+"""
 
 from __future__ import annotations
 

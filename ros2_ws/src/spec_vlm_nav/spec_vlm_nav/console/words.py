@@ -32,7 +32,11 @@ MOST_FIELDS, LARGEST = 20, 2**53  # beyond, a browser's numbers are not exact
 
 
 def understood(text: str) -> dict[str, Any] | None:
-    """Return a page's message; None: invalid. A stop is accepted without its invalid fields."""
+    """
+    Return a page's message, or None if it is invalid.
+
+    A stop is accepted even with invalid fields; these are then dropped.
+    """
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):

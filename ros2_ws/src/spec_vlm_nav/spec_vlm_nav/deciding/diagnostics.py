@@ -67,7 +67,11 @@ class DecidingDiagnostics:
         now: float,
         course: RoundHistory = NO_COURSE,
     ) -> list[DiagnosticRow]:
-        """Return the rows of /diagnostics; call it about once a second, which measures the camera's rate."""
+        """
+        Return the rows of /diagnostics.
+
+        The camera's rate is measured between two calls; call it about once a second.
+        """
         count, since = self._frames
         if since:
             self._rate = (camera.received - count) / max(1e-3, now - since)

@@ -147,7 +147,11 @@ class Navigator(Situation):
             react(self, NavigatorEvent.RESET, was, now)
 
     def on_status(self, status: Status, now: float) -> None:
-        """Handle this session's report about the motion under way, or one about the operator's stop."""
+        """
+        Handle a report about the motion under way or about the operator's stop.
+
+        The report must belong to this node's session.
+        """
         if status.state is MotionState.STOPPED and status.reason.startswith(OPERATOR_STOP):
             given = self.instruction.given
             # A stop from before this instruction was given concerns the previous one.

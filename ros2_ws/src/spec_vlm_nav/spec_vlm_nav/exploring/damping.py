@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Damping of the model's actions, by counting: halves oscillating turns, passes touched obstacles."""
+"""
+Damping of the model's own actions: it halves oscillating turns and passes touched obstacles.
+
+It does not use the robot's position; it counts decisions.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,11 @@ class Enclosed:
     tried: tuple[float, ...] = ()
 
     def decided_at(self, place: Pose, is_shut: bool) -> Enclosed:
-        """Return the memory at a decision; is_shut: the way was called blocked, the target not seen."""
+        """
+        Return the memory at a decision from a place.
+
+        is_shut: the way was called blocked, and the target was not seen.
+        """
         here = (place.x, place.y)
         if self.spot is not None and math.dist(self.spot, here) < SPOT_M:
             return replace(self, stays=self.stays + 1, is_shut=self.is_shut and is_shut)

@@ -110,7 +110,11 @@ def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierSt
 def _searched(
     state: FrontierState, seen: Observation, place: Pose, body: RobotBody | None = None
 ) -> tuple[FrontierState, Move]:
-    """Return memory and move, obstacles beside not considered; body: None: the floor was not read."""
+    """
+    Return the new memory and the move, before obstacles beside the robot are considered.
+
+    body: None if the floor could not be read.
+    """
     known = learn(_walked_to(state, place), seen, place)
     is_shut = seen.sees_target is False and seen.ahead_clear is False
     enclosed = state.enclosed.decided_at(place, is_shut)

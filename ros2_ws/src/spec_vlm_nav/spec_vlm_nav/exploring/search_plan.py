@@ -95,7 +95,11 @@ def limited(angle: float) -> float:
 
 
 def ways_from(known: SearchMap, place: Pose) -> tuple[Grid, tuple[int, int]]:
-    """Return the cheapest ways' costs, [WINDOW, WINDOW], metres, and the window's first cell."""
+    """
+    Return the costs of the cheapest ways from here, [WINDOW, WINDOW], metres; inf: out of reach.
+
+    Also returns the first cell of the window.
+    """
     i0, j0 = known.cell(place.x, place.y)
     corner = (_clamped(i0 - WINDOW // 2), _clamped(j0 - WINDOW // 2))
     window = (slice(corner[0], corner[0] + WINDOW), slice(corner[1], corner[1] + WINDOW))

@@ -53,7 +53,11 @@ _NONE = np.zeros((0, 3))
 
 @dataclass(frozen=True)
 class Passing:
-    """Memory of obstacles: side of the passed one (+1: left; 0: unknown), poses of the last contacts."""
+    """
+    Memory of passed and touched obstacles.
+
+    side: side of the obstacle, +1: left; 0: unknown. touched: poses of the last contacts.
+    """
 
     side: int = 0
     touched: tuple[Pose, ...] = ()

@@ -78,7 +78,11 @@ class Action:
 
     @property
     def sentence(self) -> str:
-        """Return the action's sentence; "" for halved turns and other motions of the exploration policy."""
+        """
+        Return the action's sentence, or "" if it has none.
+
+        Halved turns and other motions of the exploration policy have none.
+        """
         return _SENTENCE_OF.get(self, "")
 
 
@@ -105,7 +109,11 @@ _BLANKS = " \t\r\n"
 
 
 def _starts_a_sentence(text: str, at: int) -> bool:
-    """Return whether a sentence starts here: in a new line, or after a full stop and a blank."""
+    """
+    Return whether a sentence starts at position `at`.
+
+    That is the start of the text, the start of a line, or after a full stop and a blank.
+    """
     before = text[:at]
     said = before.rstrip(_BLANKS)
     gap = before.removeprefix(said)
@@ -173,7 +181,11 @@ def sees_target(text: str) -> bool | None:
 
 
 def ahead_clear(text: str) -> bool | None:
-    """Return whether the reasoning ends with "…, clear." or (False) "…, blocked."; None: neither."""
+    """
+    Return whether the reasoning calls the way ahead clear; False: blocked; None: neither.
+
+    It must end with "…, clear." or "…, blocked.".
+    """
     said = reasoning_of(text).rstrip(_BLANKS).rstrip(".")
     if said.endswith(", clear"):
         return True

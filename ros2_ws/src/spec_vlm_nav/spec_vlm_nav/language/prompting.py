@@ -120,7 +120,11 @@ class PromptSpec:
         return replace(options, width=self.picture[0], height=self.picture[1])
 
     def ordered(self, order: str) -> PromptSpec:
-        """Return the spec for "as_trained" or "action_first". Raises PromptError for an untrained order."""
+        """
+        Return the spec for an answer order: "as_trained" or "action_first".
+
+        Raises PromptError if the model supports only the order it was trained on.
+        """
         if order == "as_trained":
             return self
         if not self.action_first:
@@ -255,7 +259,11 @@ def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
 
 
 def pick_history(past: int, wanted: int, sampling: str = "even") -> tuple[int, ...]:
-    """Return the indices of at most `wanted` of `past` earlier frames for the prompt, oldest first."""
+    """
+    Choose at most `wanted` of `past` earlier frames for the prompt.
+
+    Frame 0 is the oldest; the indices are returned oldest first.
+    """
     if past <= wanted:
         return tuple(range(past))
     if sampling == "latest":
@@ -264,7 +272,11 @@ def pick_history(past: int, wanted: int, sampling: str = "even") -> tuple[int, .
 
 
 def render(spec: PromptSpec, instruction: str, last_actions: Sequence[Action] = (), history: int = 0) -> str:
-    """Return the prompt as text; history: frames before the current one. Raises InstructionError."""
+    """
+    Return the prompt as text; history: number of frames before the current one.
+
+    Raises InstructionError for an invalid instruction.
+    """
     count = spec.last_actions
     recent = list(last_actions)[-count:] if count else []
     values = {

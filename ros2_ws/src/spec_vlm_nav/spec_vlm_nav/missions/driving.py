@@ -48,7 +48,11 @@ THERE_M = 0.15  # a corner counts as reached within that
 
 
 def grow(path: list[Point], point: Point, spacing_m: float) -> float:
-    """Add a point that is `spacing_m` from the last; returns the next spacing: MOST_POINTS thin a path."""
+    """
+    Add a point if it is `spacing_m` from the last; returns the spacing for the next call.
+
+    A path longer than MOST_POINTS keeps every second point, and its spacing doubles.
+    """
     if path and math.dist(path[-1], point) < spacing_m:
         return spacing_m
     path.append(point)
@@ -160,7 +164,12 @@ def code_of(state: MotionState) -> ErrorCode:
 
 
 class Driver:
-    """Carries out one course; send: returns a motion's sequence number. done: called once, at the end."""
+    """
+    Carries out one course.
+
+    send: sends a motion and returns its sequence number. done: called once at the end with a code
+    and a reason.
+    """
 
     def __init__(
         self,

@@ -61,7 +61,11 @@ T = TypeVar("T")
 
 
 def read(text: str, where: str = "mission") -> MissionPlan:
-    """Return a text's mission: YAML or a sentence. Raises MissionError: a line for each problem."""
+    """
+    Return the mission in a text: YAML, or a plain sentence.
+
+    where: the file's name, for messages. Raises MissionError with one line per problem.
+    """
     reader = _Reader(where)
     plan = reader.plan(text)
     if reader.problems or plan is None:

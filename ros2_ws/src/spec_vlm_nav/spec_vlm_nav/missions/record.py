@@ -200,7 +200,11 @@ def save(data: bytes, file: Path) -> None:
 
 
 def load(file: Path) -> MissionRecord | None:
-    """Return the record in a file; None: no file. Raises OSError, and ValueError for no mission."""
+    """
+    Return the record in a file; None if there is no file.
+
+    Raises ValueError for a file that is not a mission, and OSError.
+    """
     try:
         if (data := read_small(file, MOST_BYTES)) is None:
             return None

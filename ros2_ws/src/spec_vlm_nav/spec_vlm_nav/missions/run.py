@@ -114,7 +114,11 @@ def clock(minute: int) -> str:
 
 
 class StopLatch:
-    """Tells an operator's new stop from the repeated one; stamps are only compared for equality."""
+    """
+    Tells a new stop by the operator from the one in force, which motion_node reports repeatedly.
+
+    Stamps are only compared for equality: clocks may jump.
+    """
 
     def __init__(self) -> None:
         self._is_told = False  # whether motion_node has reported yet

@@ -68,7 +68,11 @@ _PREPOSITIONS = _set("to towards zum zur zu nach à a au aux vers al hacia hasta
 
 
 def split(text: str) -> list[str]:
-    """Return the instructions in a sentence, in order; one that means stop is returned whole."""
+    """
+    Return the instructions in a sentence, in order; most sentences have one.
+
+    A sentence that means stop is returned whole: it must act at once.
+    """
     whole = " ".join(text.split())
     if not whole or is_stop(whole):
         return [whole]

@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 
 
 def prompt_spec(model: str, preset: str) -> PromptSpec:
-    """Return a preset's prompt specification; "auto": the model's file, else the preset that suits it."""
+    """
+    Return the prompt specification of a preset.
+
+    For "auto" it is the file in the model's folder, otherwise the preset that suits the model.
+    """
     if preset != "auto":
         return PromptSpec.preset(preset)
     folder = folder_of(model)
@@ -49,7 +53,12 @@ def prompt_spec(model: str, preset: str) -> PromptSpec:
 
 
 def spec_of(settings: DecoderSettings) -> PromptSpec:
-    """Return the prompt specification. Raises PromptError, and ParameterError for the answer order."""
+    """
+    Return the prompt specification for these settings.
+
+    Raises PromptError for an unknown preset, and ParameterError for an answer order that this
+    wording does not support.
+    """
     spec = prompt_spec(settings.draft_model, settings.prompt)
     try:
         return spec.ordered(settings.answer_order)
@@ -69,14 +78,22 @@ def grammars_of(tokenizer: Any) -> Grammars:
 
 @dataclass(frozen=True)
 class QuestionWriter:
-    """Builds questions by `spec` for the model of `tokenizer`; grammars: None: no grammar is used."""
+    """
+    Builds questions by `spec` for the model of `tokenizer`.
+
+    grammars: compiles grammars for this model; None: no grammar is used.
+    """
 
     spec: PromptSpec
     tokenizer: Any
     grammars: Grammars | None = None
 
     def ask(self, job: DecisionJob, settings: DecoderSettings) -> tuple[ModelQuestion, bytes]:
-        """Return a job's question and its frame as JPEG. Raises DecisionFailed if no prompt can be built."""
+        """
+        Return the question of a job and its frame as JPEG.
+
+        Raises DecisionFailed if no prompt can be built for the job.
+        """
         try:
             prompt, jpeg = self.prompt(job, settings.picture)
         except (FrameError, InstructionError) as error:

@@ -60,7 +60,11 @@ class DecisionJob:
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """The exact prompt and options; verified: the answer's first ids, which the target has verified."""
+    """
+    The exact prompt and options for a model.
+
+    verified: ids at the beginning of the answer that the target has verified.
+    """
 
     prompt: Prompt
     options: GenerationOptions
@@ -100,7 +104,11 @@ class ModelAnswer:
 
 
 class DecisionFailed(NavigationError):
-    """A decision without a complete answer: code, one-line reason, and the part of the answer there is."""
+    """
+    A decision without a complete answer.
+
+    It carries the code, a one-line reason, and the part of the answer that exists.
+    """
 
     def __init__(self, code: ErrorCode, message: str, answer: ModelAnswer | None = None) -> None:
         super().__init__(message)
@@ -150,7 +158,12 @@ class OnText(Protocol):
     """Callback for a growing answer."""
 
     def __call__(self, text: str, jpeg: bytes, unverified: bool = False) -> None:
-        """Receive all of the answer so far; unverified: its end comes from the draft model alone."""
+        """
+        Receive the answer so far.
+
+        text: all of the answer so far. jpeg: the frame. unverified: its end comes from the draft
+        model alone.
+        """
 
 
 class Decider(Protocol):
@@ -190,7 +203,11 @@ class Decider(Protocol):
         """Return the link's state; UNKNOWN while closed."""
 
     def so_far(self) -> Sequence[tuple[str, int]]:
-        """Return the tokens of the answer under way, each with its `course.Origin`, as far as known."""
+        """
+        Return the tokens of the answer under way, each with its `course.Origin`.
+
+        Computed on request; tokens whose origin is not known yet are left out.
+        """
 
     def course(self) -> RoundHistory:
         """Return a summary of the last rounds: the method's choice, the verifier's load."""

@@ -50,7 +50,11 @@ def _source_folder() -> Path:
 
 
 def find_model(name: str) -> str:
-    """Return the folder or GGUF file of a name, or a hub id unchanged. Raises ParameterError."""
+    """
+    Return the folder or GGUF file that a parameter names, or the hub id unchanged.
+
+    Raises ParameterError for a missing folder and for an ambiguous name.
+    """
     try:
         return _find_model(name, one_line(name))
     except OSError as error:  # a name too long, a folder that is not to be read

@@ -80,7 +80,12 @@ class DecodingCounts:
 
 
 def energy_figures(meter: Meter, decision: float | None) -> dict[str, object]:
-    """Return energy figures: joules of the last decision, power now, lowest power of a second so far."""
+    """
+    Return the energy figures of the robot's computer, for diagnostics.
+
+    They are the joules of the last decision, the present power, and the idle power (the lowest
+    second so far).
+    """
     if not meter.sensors:
         return {"energy": "no sensor"}
     told = {
@@ -102,7 +107,11 @@ class SpeculativeDecider:
     """
 
     def __init__(self, settings: DecoderSettings) -> None:
-        """Load the draft model and its tokenizer. Raises SpecdecError or NavigationError, of one line."""
+        """
+        Load the draft model and its tokenizer.
+
+        Raises SpecdecError or NavigationError, each with a one-line message.
+        """
         spec = fitting_spec(settings, get_method(settings.method).needs_draft_model)
         if settings.verifier_key:
             read_key(settings.verifier_key)  # reports an unusable key now
@@ -303,7 +312,11 @@ class SpeculativeDecider:
         return answer
 
     def _edge(self, s: DecoderSettings) -> EdgeDecoder:
-        """Return the decoder for these settings, kept over answers to learn the times of link and models."""
+        """
+        Return the decoder for these settings; it is kept over answers.
+
+        It learns the times of the link and the models.
+        """
         monitor = self._monitor
         if self._link is None:
             # Not `connect`: a key file that is unreadable now may be readable at the next decision.
@@ -332,7 +345,11 @@ class SpeculativeDecider:
         tell: GrowingAnswer,
         cancel: threading.Event,
     ) -> ModelAnswer:
-        """Continue the verified beginning with the draft alone, marked unverified. Raises DecisionFailed."""
+        """
+        Continue the verified beginning with the draft model alone; the result is marked.
+
+        Raises DecisionFailed.
+        """
         assert self._model is not None, "fitting_spec refuses this configuration"
         self._counts.decodes_cut += bool(known.prompt_ids)
         started_ms = (time.monotonic() - began) * 1e3
@@ -389,7 +406,11 @@ class SpeculativeDecider:
             self._counts.failures += 1
 
     def _warm_up(self, model: LoadedModel | None) -> None:
-        """Run the draft once on a black picture: a model that cannot must fail here, not in a decision."""
+        """
+        Run the draft once on a black picture.
+
+        A model that cannot process a prompt fails here, not during a decision.
+        """
         asker = self._current[1]
         black = to_jpeg(Image.new("RGB", WARM_UP_SIZE))
         frames = choose_frames(asker.spec, (), black, black)
@@ -411,7 +432,12 @@ def _load(settings: DecoderSettings, folder: str) -> LoadedModel:
 
 
 def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:
-    """Return the prompt specification. Raises ParameterError for a missing draft, or an answer order."""
+    """
+    Return the prompt specification.
+
+    Raises ParameterError if the settings need a draft model that is not loaded, or an unsupported
+    answer order.
+    """
     if get_method(settings.method).needs_draft_model and not has_draft_model:
         raise ParameterError(
             f"parameter method = {settings.method!r} refused: the draft model is not loaded, "

@@ -37,7 +37,11 @@ RETRY_S = 0.5
 
 @dataclass(frozen=True)
 class ActionFound:
-    """A job's action sentence is complete. text: the answer so far, with the reasoning."""
+    """
+    The action sentence of a job is complete; it is verified unless `unverified` is set.
+
+    text: the answer so far, with the reasoning.
+    """
 
     job: int
     action: Action
@@ -123,14 +127,22 @@ class DecisionWorker:
         self._jobs.put(_Ticket(job, self._cancel, self._over))
 
     def cancel(self, keep_open: bool = False) -> None:
-        """Cancel the job under way or waiting; keep_open: an open answer is still verified."""
+        """
+        Cancel the job under way or waiting; it ends soon after.
+
+        keep_open: an open answer is still verified.
+        """
         self._cancel.set()
         if not keep_open:
             over, self._over = self._over, threading.Event()
             over.set()
 
     def close(self, timeout_s: float = 3.0) -> bool:
-        """Cancel, and wait until the thread has closed the decider; returns whether it ended in time."""
+        """
+        Cancel, then wait until the thread has closed the decider and ended.
+
+        Returns whether it ended in time.
+        """
         self.cancel()
         self._jobs.put(None)
         self._thread.join(timeout_s)

@@ -63,12 +63,20 @@ class ExecutorConfig:
 
 
 def _towards(remaining: float, gain: float, slowest: float, fastest: float) -> float:
-    """Return a speed in proportion to `remaining`, with its sign, between slowest and fastest."""
+    """
+    Return a speed proportional to `remaining`, with its sign.
+
+    Its magnitude is at least `slowest` (legs and wheels do not creep) and at most `fastest`.
+    """
     return math.copysign(min(fastest, max(slowest, gain * abs(remaining))), remaining)
 
 
 class Track:
-    """Movement since an initial pose: metres along its heading, metres to the side, radians turned."""
+    """
+    The movement since an initial pose, by odometry.
+
+    Metres along the initial heading, metres to the side, radians turned.
+    """
 
     def __init__(self, origin: Pose) -> None:
         self.origin, self.turned = origin, 0.0
@@ -116,7 +124,11 @@ class Settling:
 
 
 class Executor(ABC):
-    """One motion at a time: `start`, then `update` every tick until a final state; `reason` explains it."""
+    """
+    One motion at a time.
+
+    Call `start`, then `update` at every tick until a final state; `reason` then explains it.
+    """
 
     sends_velocities = True  # False: another process drives the base
 
@@ -129,7 +141,11 @@ class Executor(ABC):
         self._settling: Settling | None = None
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
-        """Begin a motion at this pose; now: by any steady clock, s. allowance_s: its longest duration."""
+        """
+        Begin a motion at this pose.
+
+        now: seconds of any steady clock. allowance_s: longest duration of the motion, s.
+        """
         self._motion, self._track, self.reason = motion, Track(pose), ""
         self._started, self._settling = now, None
 

@@ -109,7 +109,11 @@ class SafetyGate:
 
     @property
     def latched_by(self) -> str:
-        """Return what holds the robot until the next instruction: "STOP", OPERATOR_STOP, SILENT..., or ""."""
+        """
+        Return what holds the robot until the next instruction.
+
+        It is "STOP", OPERATOR_STOP, a text that begins with SILENT, or "" for nothing.
+        """
         return self._latched_by if self._latched is not None else ""
 
     def stop(self) -> None:
@@ -123,7 +127,11 @@ class SafetyGate:
         self.estopped_by = self.estopped_by or reason
 
     def reset(self) -> list[str]:
-        """Clear the e-stop and lost odometry, returned in words; the next instruction may move the robot."""
+        """
+        Clear, on the operator's order, the e-stop and lost odometry; returns them in words.
+
+        Nothing moves before the next instruction.
+        """
         was = [f"the e-stop ({self.estopped_by})"] if self.estopped_by else []
         if self.monitor.lost is not None:
             was.append(f"odometry ({self.monitor.lost.reason})")
@@ -293,7 +301,11 @@ class SafetyGate:
         return self.odometry_watch.pose
 
     def fault(self, command: Command, now: float) -> Fault | None:
-        """Return the first fault of the inputs that this command depends on; `fault_ahead` looks ahead."""
+        """
+        Return the first fault of the inputs that this command depends on.
+
+        Obstacles ahead are checked by `fault_ahead`.
+        """
         c, session = self.config, command.session
         if self.estopped_by:
             return Fault(MotionState.ESTOPPED, self.held_by)
@@ -371,7 +383,11 @@ class SafetyGate:
         return self._moving is not None
 
     def time_left_s(self, now: float) -> float:
-        """Return the seconds to the deadline of the motion under way; 0 without one, or after it."""
+        """
+        Return the seconds to the deadline of the motion under way.
+
+        It is 0 if there is no motion or the deadline has passed.
+        """
         return 0.0 if self._moving is None else max(0.0, self._deadline - now)
 
     def deadline_passed(self, now: float) -> bool:

@@ -29,7 +29,11 @@ from spec_vlm_nav.motion.watchdogs import WatchdogConfig
 
 @dataclass(frozen=True)
 class SafetyConfig(WatchdogConfig, AheadConfig, RearConfig, ResponseConfig):
-    """Limits and timeouts; SI units. `unanswered_max_*`: until odometry shows the start of a motion."""
+    """
+    Limits and timeouts; SI units.
+
+    `unanswered_max_*`: until odometry shows the start of a motion. `geofence_m` 0: no fence.
+    """
 
     max_linear: float = 0.5
     max_angular: float = 0.8

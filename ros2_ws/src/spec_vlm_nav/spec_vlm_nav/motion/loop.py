@@ -96,7 +96,11 @@ class MotionLoop(Generic[Stamp]):
         self._was_moving = self._core.is_moving
 
     def command(self, command: Command, unproven: str = "") -> None:
-        """Carry out a command or refuse it (unproven: see `admit`); STOP and HOLD are sent at once."""
+        """
+        Carry out a command or refuse it; STOP and HOLD are sent to the robot at once.
+
+        unproven: see SafetyGate.admit.
+        """
         self._core.on_command(command, self._clock(), unproven)
         if command.kind is not CommandKind.MOVE:
             self._output.stop()

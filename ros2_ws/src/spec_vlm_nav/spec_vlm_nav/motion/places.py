@@ -29,7 +29,11 @@ KEPT = 600
 
 
 class Geofence:
-    """A circle around where an instruction began, which no motion may leave; `radius_m` 0: no fence."""
+    """
+    A circle around the place where an instruction began; no motion may leave it.
+
+    It holds the centre; `radius_m` 0 means no fence.
+    """
 
     def __init__(self) -> None:
         self.middle: Pose | None = None

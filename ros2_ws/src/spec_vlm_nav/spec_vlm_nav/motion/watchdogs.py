@@ -41,7 +41,11 @@ MOST_HOLDERS = 16
 
 @dataclass(frozen=True)
 class WatchdogConfig:
-    """Timeouts, s (0: not watched; odometry always is), and limits of a jump."""
+    """
+    Timeouts in seconds and limits of a jump.
+
+    A timeout of 0 disables its watchdog; the odometry watchdog cannot be disabled.
+    """
 
     odom_timeout_s: float = 0.5
     odom_jump_m: float = fixed(0.5)  # between two odometry messages
@@ -67,7 +71,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Supervision:
-    """A heartbeat of the navigator (see Supervision.msg); a negative age is unknown and not watched."""
+    """
+    A heartbeat of the navigator as received (see Supervision.msg).
+
+    A negative age means unknown; it is not watched.
+    """
 
     session: int
     camera_age_s: float = -1.0
@@ -221,7 +229,11 @@ class _Session:
 
 
 class SupervisionWatch:
-    """Watches the navigator's heartbeats by session: silence, and reported ages of camera and verifier."""
+    """
+    Watches the navigator's heartbeats, one record per session.
+
+    It tracks silence and the reported ages of the camera and the verifier.
+    """
 
     def __init__(self) -> None:
         self._sessions: dict[int, _Session] = {}
@@ -270,7 +282,11 @@ class SupervisionWatch:
         return self._aged(told.camera_age_s, session, now) if told else -1.0
 
     def verifier_age_s(self, session: int | None, now: float) -> float:
-        """Return the verifier's reported age plus the time since the report; negative: unknown."""
+        """
+        Return the reported seconds since the verifier was heard, plus the time since the report.
+
+        Negative: unknown.
+        """
         told = self.told(session)
         return self._aged(told.verifier_age_s, session, now) if told else -1.0
 
@@ -332,7 +348,11 @@ class PresenceWatch:
             self._holders[holder] = _PresenceHolder(kind, now)
 
     def lost(self, now: float, timeout_s: float, require_operator: bool) -> str:
-        """Return the clients lost since the last call, or ""; a required operator's last release counts."""
+        """
+        Return which clients were lost since the last call, or "".
+
+        If an operator is required, the release by the last one also counts as a loss.
+        """
         silent = [n for n, h in self._holders.items() if now - h.heard_at > timeout_s]
         for name in silent:
             del self._holders[name]

@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The parameters of each node; run as a program, it prints the tables of docs/parameters.md."""
+"""
+The parameters of each node.
+
+`python -m spec_vlm_nav.parameters.nodes` prints the tables of docs/parameters.md.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,11 @@ Quaternion = tuple[float, float, float, float]  # x, y, z, w, as ROS has it
 
 @dataclass(frozen=True)
 class SportState:
-    """A SportModeState; metres, radians. `quaternion` in ROS order (x, y, z, w); Unitree begins with w."""
+    """
+    A SportModeState as received; metres and radians.
+
+    `quaternion` is in ROS order (x, y, z, w); Unitree's messages begin with w.
+    """
 
     mode: int = 0
     error_code: int = 0

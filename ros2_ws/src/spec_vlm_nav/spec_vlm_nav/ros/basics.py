@@ -50,7 +50,11 @@ def steady_timer(node: Node, period_s: float, act: Callable[[], None]) -> Timer:
 
 
 def unitree_types(package: str, names: tuple[str, ...], user: str, instead: str = "") -> tuple[Any, ...]:
-    """Return types of a Unitree package, for `user`; `instead`: what does without. Raises NavigationError."""
+    """
+    Return message types of one of Unitree's packages.
+
+    user: what needs them. instead: what does without. Raises NavigationError if it is missing.
+    """
     try:
         messages = importlib.import_module(f"{package}.msg")
         return tuple(getattr(messages, name) for name in names)

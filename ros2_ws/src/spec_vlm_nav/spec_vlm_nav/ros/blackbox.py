@@ -75,7 +75,11 @@ class RecordedTopic:
 
 
 def heard_topics(transport: str, stamped: bool, collision: str) -> list[RecordedTopic]:
-    """Return the topics to record; transport: compressed or raw. collision: none, scan or depth."""
+    """
+    Return the topics to record.
+
+    transport: compressed or raw. stamped: cmd_vel is TwistStamped. collision: none, scan or depth.
+    """
     found = [
         RecordedTopic("motion_status", MotionStatus, RELIABLE),
         RecordedTopic("motion_command", MotionCommand, RELIABLE),
@@ -136,7 +140,11 @@ def versions() -> dict[str, str]:
 
 
 class NodeParameters:
-    """Asks the nodes for their parameters, without blocking, and keeps the last answers."""
+    """
+    Asks the nodes for their parameters and keeps the last answers.
+
+    It never blocks: if a node does not answer, its previous answer is kept.
+    """
 
     def __init__(self, node: Node) -> None:
         self.known: dict[str, dict[str, Value]] = {}

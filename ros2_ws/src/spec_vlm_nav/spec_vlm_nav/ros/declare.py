@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Declares the parameter tables to rclpy: ranges, refusals with the reason, live changes."""
+"""
+Declares the parameter tables to rclpy.
+
+It sets descriptors with ranges, refuses wrong values with the reason, and applies live changes.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,11 @@ class Shell(Protocol):
 
 
 def destroy(node: Node) -> None:
-    """Destroy a node with its action clients and servers, which crash if collected after the context."""
+    """
+    Destroy a node and its action clients and servers.
+
+    rclpy leaves those to the garbage collector, which crashes if the context is already gone.
+    """
     for waitable in list(node.waitables):
         if isinstance(waitable, (ActionClient, ActionServer)):
             waitable.destroy()
@@ -72,7 +76,11 @@ def destroy(node: Node) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process without interpreter shutdown: unloading torch takes longer than `ros2 launch` waits."""
+    """
+    End the process now, without interpreter shutdown.
+
+    Unloading torch takes seconds, and `ros2 launch` would kill the process meanwhile.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

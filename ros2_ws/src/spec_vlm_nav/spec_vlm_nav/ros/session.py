@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The session of a sender of motion commands: its number, sequence numbers and proof."""
+"""
+The session of a sender of motion commands: session number, sequence numbers and proof.
+
+Every sender uses it: vlm_nav_node and the courses of mission_node.
+"""
 
 from __future__ import annotations
 

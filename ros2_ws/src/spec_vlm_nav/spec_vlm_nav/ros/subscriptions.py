@@ -154,7 +154,11 @@ class PolledTopic:
         )
 
     def take(self) -> Any:
-        """Return the oldest message not taken before (with a depth of 1: the newest), else None."""
+        """
+        Return the oldest kept message that was not taken before, else None.
+
+        With a depth of 1 it is the newest.
+        """
         taken = self._take()
         return None if taken is None else self._read(taken[0])
 

@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Handlers for the worker's events; after failures and roll-backs the robot stands."""
+"""
+Handlers for the worker's events.
+
+An action is carried out as soon as it is found; after failures and roll-backs the robot stands.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +128,12 @@ def roll_back(s: Situation, event: Reconciled, now: float) -> None:
 
 
 def advance(s: Situation, current: DecisionInProgress, now: float) -> None:
-    """Act on a found action (see `early_action`), and record a complete answer."""
+    """
+    Act on the decision under way as far as possible.
+
+    The action is carried out once its sentence is found (or the answer complete); a complete answer
+    is recorded.
+    """
     if current.prefetched:
         return
     if current.found is not None and current.is_due(s.config.early_action):

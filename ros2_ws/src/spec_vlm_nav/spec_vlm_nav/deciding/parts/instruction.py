@@ -89,7 +89,11 @@ class Obstructions:
         self.count, self.first, self.held_since = 0, None, math.inf
 
     def add(self, place: Pose, is_held: bool = False, now: float = 0.0) -> int:
-        """Count one more; is_held: every motion is refused until an operator acts. Returns the count."""
+        """
+        Count one more; returns the new count.
+
+        is_held: every motion would be refused until an operator acts.
+        """
         self.count += 1
         self.first = self.first or place
         self.held_since = min(self.held_since, now) if is_held else math.inf
@@ -140,7 +144,11 @@ class Instruction:
 
 
 class CurrentInstruction:
-    """The instruction under way, else the last one; `number`: of the newest, refused ones included."""
+    """
+    The instruction under way or, when none is, the last one.
+
+    `number` is the number of the newest instruction, including refused ones.
+    """
 
     def __init__(self) -> None:
         self.number = 0

@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Data types of the navigator's interface: configuration, requests, reports, results and outputs."""
+"""
+Data types of the navigator's interface: configuration, requests, reports, results and outputs.
+
+This module contains no behaviour.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +83,11 @@ class NavigatorConfig:
 
 @dataclass(frozen=True)
 class NavigationResult:
-    """How an instruction ended, exactly once; the robot was commanded to stand before."""
+    """
+    How an instruction ended; every instruction ends exactly once.
+
+    The robot has been commanded to stand before it is reported.
+    """
 
     instruction: int
     code: ErrorCode
@@ -154,7 +162,11 @@ class NavigatorOutputs(Protocol):
         """Cancel the job under way; keep_open: still verify the open unverified answer."""
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
-        """Publish a decision's reasoning and action; "" for what does not exist or is unknown yet."""
+        """
+        Publish the reasoning and the action of a decision.
+
+        Each is "" if it does not exist or is not known yet.
+        """
 
     def report(self, report: DecisionReport) -> None:
         """Publish the measurements of a decision."""

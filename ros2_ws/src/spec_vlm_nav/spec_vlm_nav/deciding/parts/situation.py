@@ -86,7 +86,12 @@ class Failures:
         self._in_a_row.pop(code, None)
 
     def begin(self, now: float, unknown: Collection[ErrorCode] = ()) -> None:
-        """Reset the counts; lasting faults last from now. unknown: faults that may have ended unnoticed."""
+        """
+        Reset the counts for a new instruction.
+
+        Lasting faults stay, and their durations restart at `now`. unknown: faults that may have
+        ended unnoticed.
+        """
         self._in_a_row.clear()
         self._since = {code: now for code in self._since if code not in unknown}
 

@@ -246,7 +246,11 @@ def _points(cloud: PointCloud) -> tuple[Points, Points, Points]:
 
 
 def _measured(points: tuple[Points, Points, Points]) -> tuple[Points, Points, Points]:
-    """Return the measured points (`is_dense` is not relied on): finite, not zeros, nearer than FARTHEST_M."""
+    """
+    Return the points that were measured: finite, not all zeros, nearer than FARTHEST_M.
+
+    The message's `is_dense` is not relied on.
+    """
     x, y, z = points
     # Comparisons with NaN are false.
     size = np.maximum(np.maximum(np.abs(x), np.abs(y)), np.abs(z))
@@ -269,7 +273,12 @@ def _on_robot(points: tuple[Points, Points, Points], limits: CloudConfig) -> tup
 
 
 def _behind(x: Points, y: Points, z: Points, met: npt.NDArray[np.bool_], config: CorridorConfig) -> float:
-    """Return how far back floor was seen and free, m; the body hides what is right behind it."""
+    """
+    Return how far back the way is seen to be free, m; 0 if it is not seen.
+
+    The body hides the floor right behind it from a sensor at the front. So only a stretch where
+    floor was seen counts as free.
+    """
     back = -x - config.cloud.rear_m
     way = (back > 0) & (np.abs(y) <= config.half_width_m)
     floor = back[way & (np.abs(z) < config.cloud.min_z_m)]

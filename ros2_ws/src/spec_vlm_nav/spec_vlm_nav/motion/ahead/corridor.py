@@ -102,7 +102,11 @@ class CorridorConfig:
 
 
 def blindness(looks_ahead: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_], what: str) -> str:
-    """Return why a sensor is blind, or ""; of each ray: whether it looks ahead, is measured."""
+    """
+    Return why a sensor counts as blind in the corridor, or "".
+
+    looks_ahead: which rays lie in the corridor. measured: which rays have a measurement.
+    """
     looking = int(np.count_nonzero(looks_ahead))
     if not looking:
         return f"{what} does not look ahead"
@@ -112,7 +116,11 @@ def blindness(looks_ahead: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_
 
 
 def unseen_part(seen: npt.NDArray[np.floating[Any]], what: str) -> str:
-    """Return which part ahead is not seen, or ""; seen: measured share of each direction, right to left."""
+    """
+    Return which part of the way ahead a sensor does not see, or "".
+
+    seen: the measured share of each direction, 0 to 1, from right to left.
+    """
     width = max(SECTOR_RAYS, seen.size // SECTORS)
     if seen.size < width:
         return ""
@@ -126,7 +134,11 @@ def unseen_part(seen: npt.NDArray[np.floating[Any]], what: str) -> str:
 
 
 def nearest(x: Points, y: Points, config: CorridorConfig) -> float:
-    """Return the distance within which the corridor contains `min_points` points, or infinity."""
+    """
+    Return the distance of the nearest obstacle; infinite if there is none.
+
+    It is the distance within which the corridor contains `min_points` points.
+    """
     inside = x[np.abs(y) <= config.half_width_m]
     if inside.size < config.min_points:
         return math.inf

@@ -46,7 +46,11 @@ class GoalState(enum.Enum):
 
 @dataclass(frozen=True)
 class GoalReport:
-    """A goal's state; if it was aborted, the name of Nav2's error ("": none) and Nav2's text."""
+    """
+    A goal's state and, if it was aborted, the reason.
+
+    error: the name of Nav2's error, or "". message: Nav2's text.
+    """
 
     state: GoalState
     error: str = ""

@@ -43,7 +43,11 @@ YAW_RPS = (-4.0, 4.0)
 
 @dataclass(frozen=True)
 class SportRequest:
-    """One request to the robot: number of the function, its JSON parameter or "", and the service."""
+    """
+    One request to the robot.
+
+    api_id: number of the function. parameter: JSON or "". service: the service it belongs to.
+    """
 
     api_id: int
     parameter: str = ""
@@ -67,7 +71,11 @@ def _json(**parameter: float | bool) -> str:
 
 
 def move(forward: float, yaw_rate: float) -> SportRequest:
-    """Return a Move request within the robot's limits, never sideways; zeros if a speed is not finite."""
+    """
+    Return a Move request clamped to the robot's limits, m/s and rad/s; it never goes sideways.
+
+    It is Move(0, 0, 0) if a speed is NaN or infinite.
+    """
     x, z = _speeds(forward, yaw_rate)
     return SportRequest(MOVE, _json(x=x, y=0.0, z=z))
 

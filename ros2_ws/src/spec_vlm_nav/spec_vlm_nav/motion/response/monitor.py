@@ -245,7 +245,11 @@ class ResponseMonitor:
         return None
 
     def verdict(self, now: float) -> Discrepancy | None:
-        """Return the whole motion's discrepancy; the base stands, so no delay explains a difference."""
+        """
+        Return the discrepancy of the whole motion, now that it is over and the base stands.
+
+        No delay can explain a difference any more, so this also works for short motions.
+        """
         if not self.config.response_watched or self._motion is None:
             return None
         told, seen = self._told(self._began, now), self.measured.since(self._began)

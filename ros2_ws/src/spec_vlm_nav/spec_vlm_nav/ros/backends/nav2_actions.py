@@ -45,7 +45,11 @@ LINGERS_S = 1.0
 
 
 def error_name(result: Any) -> str:
-    """Return the name of the error in an action's result; "": none, or the distribution reports none."""
+    """
+    Return the name of the error in an action's result.
+
+    It is "" if there is no error or the distribution reports none.
+    """
     code = getattr(result, "error_code", 0)
     if not code:
         return ""
@@ -127,7 +131,11 @@ class Nav2Goals:
         self._goal: _Goal | None = None
 
     def send(self, motion: Motion, speed: float, allowance_s: float) -> str:
-        """Send a goal; returns "" or why not. speed: m/s, positive; Spin uses Nav2's configured speed."""
+        """
+        Send a goal; returns "" or why it cannot be sent.
+
+        speed: m/s, positive; Spin uses Nav2's configured speed.
+        """
         name = SPIN if motion.angle_rad else DRIVE
         if self._goal is not None and self._goal.lingers:
             return "the previous goal was canceled and has not ended in Nav2 yet"

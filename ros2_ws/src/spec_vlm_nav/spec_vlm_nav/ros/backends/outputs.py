@@ -12,7 +12,11 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Publishers of the motion back-ends: velocities as messages, which `motion/backends` encodes."""
+"""
+Publishers of the motion back-ends: they turn velocities into messages.
+
+`motion/backends` encodes the messages.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +91,11 @@ class TwistOutput(Output):
 
 
 class SportOutput(Output):
-    """Publishes unitree_api/Request on `api/<service>/request`: a Unitree Go2 without a driver."""
+    """
+    Publishes unitree_api/Request on `api/<service>/request`.
+
+    It drives a Unitree Go2 without a separate driver.
+    """
 
     def __init__(self, node: Node, encoder: Go2Sport) -> None:
         user, instead = "motion_backend go2_sport", ", or use motion_backend twist with a driver"
@@ -162,7 +170,11 @@ class DryOutput(Output):
 
 
 def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
-    """Make the configured back-end; a DryOutput with dry_run. Raises BackendError for a missing package."""
+    """
+    Make the configured back-end; with dry_run its output is a DryOutput.
+
+    Raises BackendError if its package is missing.
+    """
     output, executor = _make_backend(node, values)  # a missing package is reported with dry_run, too
     return (DryOutput() if values["dry_run"] else output), executor
 

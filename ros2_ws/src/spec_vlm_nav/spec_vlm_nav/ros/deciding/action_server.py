@@ -51,7 +51,11 @@ def message_of(result: NavigationResult) -> NavigateInstruction.Result:
 
 
 class NavigateServer:
-    """Serves one goal at a time, a newer one replaces it; `deciding` is None while not active."""
+    """
+    Serves one goal at a time; a newer goal replaces it.
+
+    `deciding` is None while the node is not active.
+    """
 
     def __init__(self, node: Node) -> None:
         self.deciding: ActiveNavigator | None = None
@@ -78,7 +82,11 @@ class NavigateServer:
         return bool(self._goals)
 
     async def _on_goal(self, request: NavigateInstruction.Goal) -> GoalResponse:
-        """Accept every goal after stopping the robot: the result tells the client what is wrong."""
+        """
+        Accept every goal, after stopping the robot.
+
+        No goal is rejected, so that the result can tell the client what is wrong.
+        """
         if self.deciding is not None and self.deciding.is_busy:
             await self.deciding.stop("another instruction arrived")
         return GoalResponse.ACCEPT

@@ -62,7 +62,11 @@ _UNDER_WAY = tuple(state.value for state in UNDER_WAY)
 
 
 class ActiveNavigator:
-    """ROS shell around Navigator, and its outputs; the action server sets `on_tick` and `on_result`."""
+    """
+    ROS shell around Navigator; it also implements NavigatorOutputs.
+
+    The action server sets `on_tick` and `on_result`.
+    """
 
     def __init__(
         self,
@@ -111,7 +115,11 @@ class ActiveNavigator:
     # -- operator commands
 
     def instruct(self, text: str, allowance_s: float = 0.0, hint: str = "", sent: float = math.inf) -> int:
-        """Begin an instruction; returns its number. sent: when, by its sender's clock, s."""
+        """
+        Begin an instruction; returns its number.
+
+        sent: when it was sent, s, by its sender's clock; it may have waited for this node.
+        """
         if self._is_replaced or self._publishers.session.is_nearly_used_up:
             self._begin_session()
             self._give_sign_of_life()  # motion_node refuses commands of an unknown session
@@ -121,7 +129,11 @@ class ActiveNavigator:
         return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint, stamp)
 
     def stop(self, why: str) -> Future[bool]:
-        """Stop; the future tells whether motion_node has reported within STANDING_S that the robot stands."""
+        """
+        Stop; the future completes when motion_node reports that the robot stands.
+
+        Its result is False if there is no report within STANDING_S.
+        """
         self.navigator.on_cancel(time.monotonic(), why)
         standing: Future[bool] = Future()
         if self.navigator.config.dry_run:
@@ -171,7 +183,11 @@ class ActiveNavigator:
             self.navigator.on_status(status, time.monotonic())
 
     def _stands(self) -> bool:
-        """Wait for motion_node's report that the robot stands, taken directly: the executor is busy."""
+        """
+        Wait until motion_node reports that the robot stands; returns whether it did.
+
+        Messages are taken directly: the executor is busy with a lifecycle transition.
+        """
         if self._publishers.silent:
             return True
         last, status = self._publishers.session.sequence, self._subscriptions[0]

@@ -34,7 +34,11 @@ from std_msgs.msg import String
 
 
 class Publishers:
-    """The publishers of one configured node; `silent`: motion commands are counted but not sent (dry run)."""
+    """
+    The publishers of one configured node.
+
+    `silent`: motion commands are built and counted but not sent (dry run).
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node

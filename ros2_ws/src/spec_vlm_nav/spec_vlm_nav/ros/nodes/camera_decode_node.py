@@ -12,7 +12,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""The node that decodes a camera's H.264 video, and publishes pictures for `vlm_nav_node`."""
+"""
+The node that decodes a camera's H.264 video and publishes pictures for `vlm_nav_node`.
+
+It is a thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the network) and
+StreamDiagnostics.
+"""
 
 from __future__ import annotations
 

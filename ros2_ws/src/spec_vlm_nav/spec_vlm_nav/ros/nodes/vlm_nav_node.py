@@ -182,7 +182,11 @@ class VlmNavNode(LifecycleNode):
         return self._attempt("recover", self._shut_down)
 
     def _attempt(self, what: str, act: Callable[[], None]) -> TransitionCallbackReturn:
-        """Attempt a transition; users' errors fail it with one line, others lead to on_error."""
+        """
+        Attempt a transition.
+
+        An error that users can fix logs one line and fails it; any other leads to on_error.
+        """
         try:
             act()
         except (NavigationError, SpecdecError) as error:
@@ -328,7 +332,11 @@ class VlmNavNode(LifecycleNode):
         return [DiagnosticRow("model", Level.OK, "loaded")]
 
     def close(self) -> None:
-        """Stop the robot, close everything, and spin up to LAST_WORDS_S so that a client gets its result."""
+        """
+        Shut down: stop the robot, close everything, and answer a pending goal.
+
+        It spins up to LAST_WORDS_S so that the client receives the result.
+        """
         is_awaited = self._server.is_busy
         if not self._is_over:
             self.trigger_shutdown()
@@ -338,7 +346,11 @@ class VlmNavNode(LifecycleNode):
 
 
 def make_decider(settings: DecoderSettings) -> Decider:
-    """Make the real decider; imported here, so that a wrong parameter is refused before torch is loaded."""
+    """
+    Make the real decider.
+
+    It is imported here, so that a wrong parameter is refused before torch is loaded.
+    """
     from spec_vlm_nav.model.speculative import SpeculativeDecider
 
     return SpeculativeDecider(settings)
