@@ -31,6 +31,7 @@ from tests.helpers.table_models import table_pair
 from tests.specdec.checks import (
     EARLY,
     SAMPLED,
+    SAMPLES_OF_PARTS,
     answer_alone,
     check_distribution,
     check_greedy,
@@ -317,14 +318,18 @@ MUTANTS = [
         "residual omitted in a listing", listing_without_residual, sampled_by("picospec+resample:sparse:2")
     ),
     Mutant("samples always stay", samples_always_stay, sampled_by("dssd-thin+resample:samples:1")),
-    Mutant("tail of a sparse row dropped", tail_dropped, sampled_by("picospec+resample:sparse:2")),
+    Mutant(
+        "tail of a sparse row dropped",
+        tail_dropped,
+        sampled_by("picospec+resample:sparse:2", samples=SAMPLES_OF_PARTS),
+    ),
     Mutant("tokens kept after a rejection", kept_after_a_rejection, sampled_by("dssd")),
     Mutant("tokens kept after a rejection, in the cloud", judged_too_kindly, greedy_by("sd")),
     Mutant("tokens kept after a rejection, on the edge", edge_keeps_one_more, greedy_by("sd")),
     Mutant("bonus from the wrong row", bonus_from_the_wrong_row, sampled_by("dssd", pair=ALIKE)),
     Mutant("bonus of the wrong row, by ids", pick_of_the_wrong_row, greedy_by("sd")),
-    Mutant("raw q told", raw_q_told, sampled_by("dssd", options=WARPED, samples=500)),
-    Mutant("one number decides twice", one_number_for_two_decisions, sampled_by("dsd", samples=800)),
+    Mutant("raw q told", raw_q_told, sampled_by("dssd", options=WARPED, samples=300)),
+    Mutant("one number decides twice", one_number_for_two_decisions, sampled_by("dsd", samples=400)),
     Mutant("top-p inverted", inverted_top_p, sampled_by("sd", options=CUT_SUPPORT)),
     Mutant("noise without position", noise_without_position, sampled_by("sd")),
     Mutant("tree child before its parent", child_before_parent, greedy_by("specedge")),
@@ -366,4 +371,4 @@ def test_a_planted_fault_is_noticed(mutant: Mutant, text_pair: Pair, monkeypatch
 def test_the_pairs_of_the_mutants_alone_are_no_reason_to_complain() -> None:
     """The checks whose settings no other test has."""
     check_distribution("dssd", pair=ALIKE)
-    check_distribution("dssd", options=WARPED)
+    check_distribution("dssd", options=WARPED, samples=300)
