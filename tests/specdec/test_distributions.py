@@ -112,7 +112,7 @@ class TestNegativeControls:
     """What is known to be wrong is seen to be wrong."""
 
     def test_the_papers_truncated_row_is_caught(self) -> None:
-        """With full support it is not exact; the same method with the exact rule passes above."""
+        """With full support it is not exact, as a dropped tail would not be; the exact rule passes above."""
         method = "picospec-lossy+resample:truncated:2"
         assert sampled_pvalue(method, samples=SAMPLES_OF_PARTS, looks=EARLY) < FALSE_ALARM
 

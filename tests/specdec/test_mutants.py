@@ -23,7 +23,6 @@ from specdec.link.wire import HintDown, VerdictDown
 from specdec.models import session
 from specdec.models.plans import planned
 from specdec.sampling import choice, noise, processors, recovery, rejection
-from specdec.sampling.recovery import TargetRow
 from specdec.sampling.uniform import Purpose
 from specdec.verifying import Judgement, sampled, verifier
 from tests.helpers.servers import Pair
@@ -31,7 +30,6 @@ from tests.helpers.table_models import table_pair
 from tests.specdec.checks import (
     EARLY,
     SAMPLED,
-    SAMPLES_OF_PARTS,
     answer_alone,
     check_distribution,
     check_greedy,
@@ -98,15 +96,6 @@ def listing_without_residual(patch: Patch) -> None:
 
 def samples_always_stay(patch: Patch) -> None:
     patch.setattr(recovery, "recover_from_samples", lambda listing, samples, p, q, uniforms: samples[0])
-
-
-def tail_dropped(patch: Patch) -> None:
-    def mutant(original: Callable[..., TargetRow], *given: Any) -> TargetRow:
-        row = original(*given)
-        listed = None if row.tokens is None else len(row.tokens) - row.samples
-        return row if listed is None else TargetRow(row.p[:listed], row.tokens[:listed])  # type: ignore[index]
-
-    wrap(patch, sampled, "describe_row", mutant)
 
 
 def kept_after_a_rejection(patch: Patch) -> None:
@@ -318,11 +307,6 @@ MUTANTS = [
         "residual omitted in a listing", listing_without_residual, sampled_by("picospec+resample:sparse:2")
     ),
     Mutant("samples always stay", samples_always_stay, sampled_by("dssd-thin+resample:samples:1")),
-    Mutant(
-        "tail of a sparse row dropped",
-        tail_dropped,
-        sampled_by("picospec+resample:sparse:2", samples=SAMPLES_OF_PARTS),
-    ),
     Mutant("tokens kept after a rejection", kept_after_a_rejection, sampled_by("dssd")),
     Mutant("tokens kept after a rejection, in the cloud", judged_too_kindly, greedy_by("sd")),
     Mutant("tokens kept after a rejection, on the edge", edge_keeps_one_more, greedy_by("sd")),
