@@ -31,6 +31,7 @@ from specdec.link.wire import (
     RowDown,
     SampledUp,
     Tokens,
+    Up,
     VerdictDown,
 )
 from specdec.models import LoadedModel
@@ -124,24 +125,20 @@ class SessionWork(QueuedSession):
         """The next thing to do: the opening, a waiting task, or a step of decoding without drafts; None: nothing."""
         if self._opening is not None:
             opening, self._opening = self._opening, None
-            plan = self._begin(opening)
-            return plan if self.trace is None else self.trace.around("prefill", None, opening.arrived_s, plan)
+            return self._traced("prefill", None, opening.arrived_s, self._begin(opening))
         if len(self.tasks):
             task, taken = self.tasks.get()
             for one in taken:
                 self._context.environment.on_out(one)
             self._mark(task.arrived_s)
-            plan = self._plan(task.message)
-            return (
-                plan
-                if self.trace is None
-                else self.trace.around("verify", task.message, task.arrived_s, plan)
-            )
+            return self._traced("verify", task.message, task.arrived_s, self._plan(task.message))
         if self._alone:
             self._mark(self._context.clock())
-            plan = self._step()
-            return plan if self.trace is None else self.trace.around("decode", None, self._began_s, plan)
+            return self._traced("decode", None, self._began_s, self._step())
         return None
+
+    def _traced(self, work: str, message: Up | None, since_s: float, plan: Plan[None]) -> Plan[None]:
+        return plan if self.trace is None else self.trace.around(work, message, since_s, plan)
 
     def _mark(self, arrived_s: float) -> None:
         """Start timing new work, which arrived at `arrived_s`."""
@@ -297,9 +294,13 @@ class SessionWork(QueuedSession):
         if not draft.ids:
             yield from verifier.step.plan()
             return
+        yield from self._verify_own(verifier, draft)
+
+    def _verify_own(self, verifier: Verifier, draft: Draft) -> Plan[None]:
+        """Verify a draft that the edge did not send, so that its epoch stays."""
         epoch = verifier.epoch
         yield from verifier.verify.plan(draft)
-        verifier.epoch = epoch  # the edge did not send this draft, so its epoch stays
+        verifier.epoch = epoch
 
     def _speculative_step(self, verifier: Verifier) -> Plan[tuple[int, int]]:
         """One round with the cloud's own draft model. If drafting fails, the answer continues without it.
@@ -318,9 +319,7 @@ class SessionWork(QueuedSession):
             self.use.log.warning("draft_failed", reason=reason)
             yield from verifier.step.plan()
             return 0, 0
-        epoch = verifier.epoch
-        yield from verifier.verify.plan(draft)
-        verifier.epoch = epoch  # the edge did not send this draft, so its epoch stays
+        yield from self._verify_own(verifier, draft)
         return len(draft.ids), draft_us
 
     def _draft(self, answer: list[int], size: int) -> Plan[tuple[Draft, int]]:

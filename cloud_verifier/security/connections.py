@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import psutil
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
@@ -163,7 +164,7 @@ class Connections:
 
     def start(self) -> None:
         """Start watching; call it once the socket is bound."""
-        free = raise_descriptors() - _descriptors_in_use()
+        free = raise_descriptors() - psutil.Process().num_fds()
         self._most = max(_LEAST_CONNECTIONS, min(MOST_CONNECTIONS, int(_DESCRIPTORS_SHARE * free)))
         self._thread.start()
 
@@ -402,13 +403,6 @@ def raise_descriptors() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
-
-
-def _descriptors_in_use() -> int:
-    try:
-        return len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return 64
 
 
 def _resident_bytes() -> int:

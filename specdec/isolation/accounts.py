@@ -32,14 +32,12 @@ class Account:
         self._left_s = burst_s
         self._at_s = clock()
         self._lock = threading.Lock()
-        self.spent_s = 0.0
 
     def spend(self, seconds: float) -> None:
         """Charge seconds of worker time."""
         with self._lock:
             self._fill()
             self._left_s -= seconds
-            self.spent_s += seconds
 
     def check(self) -> None:
         """Raise OverSpent if the budget is used up."""
@@ -58,13 +56,6 @@ class Account:
         with self._lock:
             self._fill()
             return self._burst_s - self._left_s
-
-    @property
-    def untouched(self) -> bool:
-        """Whether the budget is full, so that the account need not be kept."""
-        with self._lock:
-            self._fill()
-            return self._left_s >= self._burst_s
 
     def _fill(self) -> None:
         now = self._clock()
@@ -91,6 +82,6 @@ class Accounts:
             found = self._known.get(owner)
             if found is None:
                 if len(self._known) >= self.MOST:
-                    self._known = {name: one for name, one in self._known.items() if not one.untouched}
+                    self._known = {name: one for name, one in self._known.items() if one.owed_s}
                 found = self._known[owner] = Account()
             return found

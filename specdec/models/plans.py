@@ -325,7 +325,8 @@ def forward_together(staged: Sequence[Staged]) -> list[Tensor]:
             return [static.chain(staged[0])]
         _check_together(staged)
         return static.logits(staged, _observer(staged))
-    staged = [replace(one, extension=replace(one.extension, run=None)) for one in staged]
+    if any(one.extension.run is not None for one in staged):
+        staged = [replace(one, extension=replace(one.extension, run=None)) for one in staged]
     hidden = hidden_together(staged)
     wanted = []
     start = 0

@@ -18,3 +18,4 @@ class TrainingSettings:
     )
     seed: int = same_as(GenerationOptions, "seed")
     workers: int = setting(1, "Processes, one CPU thread each.", 1, 64, metavar="N")
+    tokens: int = setting(0, "Tokens of the vocabulary that the loss covers in a batch; 0: all.", 0, metavar="N")

@@ -107,6 +107,8 @@ def test_rollback_then_other_tokens_is_a_fresh_run(model: LoadedModel) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.gguf
+@pytest.mark.parametrize("backend", [drafts.GGUF], indirect=True)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_sequence_of_operations_is_what_torch_makes_of_it(model: LoadedModel, seed: int) -> None:
     """Chains, trees that grow, paths and parts of trees that are kept, rollback, new prompts, in any order."""

@@ -22,7 +22,8 @@ from specdec.models.split import FrontPart
 from specdec.options import GenerationOptions
 from tests.helpers import shrunken
 from tests.helpers import tiny_models as tiny
-from tests.helpers.servers import Pair, StartServer, patiently_connected
+from tests.helpers.servers import Pair
+from tests.specdec.wired import WiredLink
 
 pytestmark = pytest.mark.slow
 
@@ -147,22 +148,20 @@ def test_sessions_that_share_forwards_get_what_each_gets_alone(model: LoadedMode
 
 @pytest.mark.parametrize("method", ["fsd", "split"])
 def test_methods_answer_like_the_target_alone(
-    family: str, folder: Path, model: LoadedModel, start_server: StartServer, method: str
+    family: str, folder: Path, model: LoadedModel, method: str
 ) -> None:
     draft_folder = folder.parent / "draft"
     if not draft_folder.exists():
         tiny.noisy_copy(folder, draft_folder, 0.01)
     pair = Pair(model, load_model(draft_folder))
     options = GenerationOptions(TOKENS)
-    with patiently_connected(start_server(pair.target).address) as link:
-        decoder = EdgeDecoder(
-            link, pair.draft, method, front_model=pair.target if method == "split" else None
-        )
-        for prompt in prompts_of(model):
-            if method == "split" and FAMILIES[family].deepstack and prompt.images:
-                continue  # one layer in front, and pictures go into two
-            answer = [token for chunk in decoder.generate(prompt, options) for token in chunk]
-            assert answer == generate_local(model, prompt, options)
+    front = pair.target if method == "split" else None
+    decoder = EdgeDecoder(WiredLink(pair.target, slowness=0.3), pair.draft, method, front_model=front)
+    for prompt in prompts_of(model):
+        if method == "split" and FAMILIES[family].deepstack and prompt.images:
+            continue  # one layer in front, and pictures go into two
+        answer = [token for chunk in decoder.generate(prompt, options) for token in chunk]
+        assert answer == generate_local(model, prompt, options)
 
 
 @pytest.mark.parametrize("kind", ["sliding_attention", "full_attention"])

@@ -17,8 +17,8 @@ from specdec.models.split import FrontPart
 from specdec.options import GenerationOptions
 from specdec.verifying.exits import load_exits
 from tests.helpers import tiny_models as tiny
-from tests.helpers.servers import StartServer, patiently_connected
 from tests.specdec.generic_models import BUILDERS, build
+from tests.specdec.wired import WiredLink
 
 pytestmark = pytest.mark.slow
 
@@ -104,17 +104,14 @@ def test_rows_after_going_back_and_along_branches_are_the_librarys(model: Loaded
 
 @pytest.mark.parametrize(("kind", "method"), METHODS, indirect=["kind"], scope="module")
 def test_methods_answer_like_the_target_alone(
-    model: LoadedModel, draft: LoadedModel, start_server: StartServer, method: str
+    model: LoadedModel, draft: LoadedModel, method: str
 ) -> None:
     options = GenerationOptions(TOKENS)
-    with patiently_connected(start_server(model, draft_model=draft).address) as link:
-        decoder = EdgeDecoder(link, draft, method)
-        for text in ("hi", LONG):
-            answer = [
-                token for chunk in decoder.generate(chat_prompt(model, text), options) for token in chunk
-            ]
-            assert answer == library_answer(model, text)
-            assert method in ("ar", "auto") or sum(one.drafted for one in decoder.stats.rounds) > 0
+    decoder = EdgeDecoder(WiredLink(model, draft, slowness=0.3), draft, method)
+    for text in ("hi", LONG):
+        answer = [token for chunk in decoder.generate(chat_prompt(model, text), options) for token in chunk]
+        assert answer == library_answer(model, text)
+        assert method in ("ar", "auto") or sum(one.drafted for one in decoder.stats.rounds) > 0
 
 
 def test_splits_pictures_and_exits_are_refused_in_one_line(tmp_path: Path) -> None:

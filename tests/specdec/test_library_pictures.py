@@ -18,8 +18,8 @@ from specdec.models.local import generate_local
 from specdec.models.plans import Extension, extend_many
 from specdec.options import GenerationOptions
 from tests.helpers import tiny_models as tiny
-from tests.helpers.servers import StartServer, patiently_connected
 from tests.specdec import seeing_elsewhere
+from tests.specdec.wired import WiredLink
 
 pytestmark = pytest.mark.slow
 
@@ -152,29 +152,27 @@ def test_a_prompt_that_an_engine_cuts_into_parts_goes_in_as_a_whole(model: Loade
 
 @pytest.mark.parametrize(("kind", "method"), OVER_A_LINK, indirect=["kind"], scope="module")
 def test_methods_answer_like_the_target_alone(
-    folder: Path, model: LoadedModel, start_server: StartServer, method: str, tmp_path: Path
+    folder: Path, model: LoadedModel, method: str, tmp_path: Path
 ) -> None:
     draft = load_model(tiny.noisy_copy(folder, tmp_path / "draft", 0.02))
-    with patiently_connected(start_server(model).address) as link:
-        decoder = EdgeDecoder(link, draft, method)
-        for prompt in prompts_of(model):
-            chunks = decoder.generate(prompt, GenerationOptions(TOKENS))
-            assert [token for chunk in chunks for token in chunk] == library_answer(model, prompt)
-            drafted = sum(one.drafted for one in decoder.stats.rounds)
-            assert method == "auto" or drafted > 0
+    decoder = EdgeDecoder(WiredLink(model, slowness=0.3), draft, method)
+    for prompt in prompts_of(model):
+        chunks = decoder.generate(prompt, GenerationOptions(TOKENS))
+        assert [token for chunk in chunks for token in chunk] == library_answer(model, prompt)
+        drafted = sum(one.drafted for one in decoder.stats.rounds)
+        assert method == "auto" or drafted > 0
 
 
 @pytest.mark.parametrize("kind", ["llava"], indirect=True, scope="module")
 def test_two_sides_of_other_families_see_a_picture_each_in_its_own_way(
-    model: LoadedModel, start_server: StartServer, tmp_path: Path
+    model: LoadedModel, tmp_path: Path
 ) -> None:
     other = load_model(tiny.build_qwen2vl(tmp_path / "other"))
     asked = chat_prompt(other, "what is it?", images=[tiny.picture(1)])
     assert len(other.encode(asked).ids) != len(model.encode(asked).ids)
     for target, draft in ((model, other), (other, model)):
-        with patiently_connected(start_server(target).address) as link:
-            chunks = EdgeDecoder(link, draft, "sd").generate(asked, GenerationOptions(TOKENS))
-            said = [token for chunk in chunks for token in chunk]
+        chunks = EdgeDecoder(WiredLink(target), draft, "sd").generate(asked, GenerationOptions(TOKENS))
+        said = [token for chunk in chunks for token in chunk]
         assert said == generate_local(target, asked, GenerationOptions(TOKENS))
 
 

@@ -7,6 +7,7 @@ in polls, so that drafts overlap and verdicts come late without any waiting; cho
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from io import StringIO
@@ -46,7 +47,7 @@ from specdec.link.wire import (
 )
 from specdec.models import LoadedModel
 
-_PATIENCE = 1000
+_PATIENCE, _PAUSE_S = 1000, 0.005
 LOOKS = 4
 """Forwards that the cloud runs, at most, between two looks of the edge."""
 
@@ -102,7 +103,7 @@ class WiredLink:
         self.parts_seen = self.broken = self.repeated = 0
         self.mores = 0
         self.rounds = 0
-        self._wants_hints = False
+        self._wants_hints = self._has_pictures = False
         self._old_verdicts: list[VerdictDown] = []
 
     def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
@@ -160,6 +161,8 @@ class WiredLink:
         self._run_engine()
         if not self._down:
             self._empty += 1
+            if self._has_pictures:  # a thread of the engine's may be at one
+                time.sleep(_PAUSE_S)
             assert self._empty < _PATIENCE, (
                 f"the edge waits for what never comes; the cloud said: {self._log.getvalue()}"
             )
@@ -236,6 +239,7 @@ class WiredLink:
         if isinstance(message, Open):
             self._wants_hints = message.hints > 0
             self._open, self._parts = message.session, DraftParts()
+            self._has_pictures = bool(message.images)
             self._engine.submit(OpenTask(key, message, 0.0))
         elif isinstance(message, Close):
             self._engine.submit(CloseTask(key))

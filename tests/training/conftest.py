@@ -91,3 +91,15 @@ def little_pair(
     """A trained pair, and how it was made."""
     config = little_config(little_library, tmp_path_factory.mktemp("pair"))
     return config, train_text(config)
+
+
+@pytest.fixture(autouse=True)
+def charts_only_where_asked_for(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To draw the curve takes as long as all else that a little run does in this process."""
+    if "charts" not in request.fixturenames:
+        monkeypatch.setattr("specnav.recipes.drafts.curve.draw_curve", lambda points, gamma: "<svg/>")
+
+
+@pytest.fixture
+def charts() -> None:
+    """For tests of what is drawn."""

@@ -100,7 +100,7 @@ def little(model_root: Path, place: Path, **changed: object) -> TrainDraftConfig
 
 @pytest.mark.slow
 def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was(
-    model_root: Path, tmp_path: Path
+    model_root: Path, tmp_path: Path, charts: None
 ) -> None:
     result = train_draft(little(model_root, tmp_path))
     draft = load_model(result.folder)
@@ -320,7 +320,7 @@ def test_a_draft_of_a_targets_layers_is_kept_in_the_targets_number_type(tmp_path
     assert kept_dtype(target.path) == kept_dtype(folder) == torch.float16
 
 
-def test_the_curve_shows_what_the_log_says_last(tmp_path: Path) -> None:
+def test_the_curve_shows_what_the_log_says_last(tmp_path: Path, charts: None) -> None:
     log = tmp_path / "draft.log"
     lines = [{"step": 25, "seconds": 1.0, "loss": 2.0}]
     taus = ((100, 2.0), (100, 2.1), (200, 2.4))

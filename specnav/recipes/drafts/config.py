@@ -101,9 +101,7 @@ class TrainDraftConfig:
         "With --share: only these layers of the target learn and are stored, like 2,7; the others stay as they are.",
         metavar="LAYERS",
     )
-    tokens: int = setting(
-        0, "Tokens of the vocabulary that the loss covers in a batch; 0: all.", 0, metavar="N"
-    )
+    tokens: int = same_as(TrainingSettings, "tokens")
 
     def __post_init__(self) -> None:
         check_settings(self, TrainingError)

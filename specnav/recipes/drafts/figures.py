@@ -68,6 +68,12 @@ def draft_figures(
     return DraftFigures(len(texts), tokens, sum(gained) / max(len(gained), 1), right / max(tokens, 1))
 
 
+def checkpoint_figures(draft: DraftNetwork, texts: Sequence[ExitSample], gamma: int) -> dict[str, float]:
+    """What a training notes at a checkpoint, for the acceptance curve."""
+    figures = draft_figures(draft, texts, gamma)
+    return {"tau": figures.tau, "agreement": figures.agreement}
+
+
 @torch.inference_mode()
 def sampled_figures(draft: DraftNetwork, target: DraftNetwork, texts: Sequence[ExitSample]) -> SampledFigures:
     """Measure a draft on texts that the target sampled at temperature 1."""

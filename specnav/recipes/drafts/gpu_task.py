@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from specdec.errors import first_line
 from specnav.recipes.drafts.config import TrainDraftConfig
-from specnav.recipes.drafts.figures import draft_figures
+from specnav.recipes.drafts.figures import checkpoint_figures
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.packing import pack_all, within_texts
 from specnav.recipes.drafts.task import DistilSpec, DistilTask
@@ -217,8 +217,7 @@ class GpuDistilTask:
 
     def at_checkpoint(self) -> dict[str, float]:
         """τ and agreement on the held-out texts with the current weights."""
-        figures = draft_figures(self.draft, self.held_out, self.config.gamma)
-        return {"tau": figures.tau, "agreement": figures.agreement}
+        return checkpoint_figures(self.draft, self.held_out, self.config.gamma)
 
     def _frozen_layers(self) -> int:
         """Number of first layers that are the target's first and not trained; 0 if the embeddings are trained."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specnav.recipes.drafts.config import TrainDraftConfig
-from specnav.recipes.drafts.figures import draft_figures
+from specnav.recipes.drafts.figures import checkpoint_figures
 from specnav.recipes.drafts.network import DraftNetwork
 from specnav.recipes.drafts.packing import of_size, pack, within_texts
 from specnav.recipes.drafts.teacher import Teacher, learnt_places
@@ -142,8 +142,7 @@ class DistilTask:
 
     def at_checkpoint(self) -> dict[str, float]:
         """τ and agreement on the held-out texts with the current weights."""
-        figures = draft_figures(self.draft, self.held_out, self.config.gamma)
-        return {"tau": figures.tau, "agreement": figures.agreement}
+        return checkpoint_figures(self.draft, self.held_out, self.config.gamma)
 
     def _speak(self, generator: torch.Generator) -> list[ExitSample]:
         """The draft's current answers to some prompts."""

@@ -7,7 +7,6 @@ probability (cached logits, as in arXiv 2503.16870). The loss treats all other t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specdec.store import SharedStore
+from specdec.whole_files import replacing
 from specnav.recipes.drafts.network import DraftNetwork, PaddedRows
 from specnav.recipes.samples import ExitSample, fitting
 
@@ -59,9 +59,8 @@ class Teacher:
         """Save the target's predictions for texts, so that a resumed run need not compute them again."""
         cut = fitting(texts, self.length)
         kept = [(_key(text), one.likely, one.chances) for text, one in zip(cut, self.lessons(cut), strict=True)]
-        partial = file.with_suffix(".tmp")
-        torch.save(kept, partial)
-        os.replace(partial, file)
+        with replacing(file) as partial:
+            torch.save(kept, partial)
 
     def lessons(self, samples: Sequence[ExitSample]) -> list[Lesson]:
         """The lesson of each sample, in order."""

@@ -75,9 +75,7 @@ class TrainExitsConfig:
     batch: int = setting(1, "Samples per update and process.", 1, metavar="N")
     seed: int = same_as(TrainingSettings, "seed")
     workers: int = same_as(TrainingSettings, "workers")
-    tokens: int = setting(
-        0, "Tokens of the vocabulary that the loss covers in a batch; 0: all.", 0, metavar="N"
-    )
+    tokens: int = same_as(TrainingSettings, "tokens")
 
     def __post_init__(self) -> None:
         check_settings(self, TrainingError)
