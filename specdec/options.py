@@ -171,7 +171,7 @@ def _checked_biases(pairs: object) -> tuple[tuple[int, float], ...]:
 
 def _checked_stops(stops: object) -> tuple[str, ...]:
     if not isinstance(stops, (tuple, list)) or len(stops) > MAX_STOPS:
-        raise OptionsError(f"stop must be a tuple of at most {MAX_STOPS} strings")
+        raise OptionsError(f"stop must be a list of at most {MAX_STOPS} strings")
     for stop in stops:
         if not isinstance(stop, str) or not _is_text(stop) or not 1 <= len(stop.encode()) <= MAX_STOP_BYTES:
             raise OptionsError(f"stop holds {stop!r:.80}: give valid text of 1 to {MAX_STOP_BYTES} bytes")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloud_verifier.config import ServerConfig
+from specdec.errors import SpecdecError
 from specdec.link.binding import check_address
 from specdec.options import DecodingOptions, GenerationOptions, ModelOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting, values_for
@@ -183,9 +184,16 @@ def run_generate(config: GenerateConfig) -> int:
         link.ensure_connected()  # fail at once, not after config.patience_s, if nothing answers at the address
         text = StreamingText(tokenizer)
         prompt = chat_prompt(draft or tokenizer, question, images=images)
-        for chunk in decoder.generate(prompt, options):
-            sys.stdout.write(text.push(chunk))
-            sys.stdout.flush()
+        begun = False
+        try:
+            for chunk in decoder.generate(prompt, options):
+                begun = True
+                sys.stdout.write(text.push(chunk))
+                sys.stdout.flush()
+        except SpecdecError:
+            if begun:  # the error gets a line of its own
+                print(text.finish(), flush=True)
+            raise
         sys.stdout.write(text.finish() + "\n")
         if config.stats:
             print(_statistics(method.name, decoder.stats), file=sys.stderr)
@@ -227,7 +235,10 @@ def _named_models(config: GenerateConfig) -> _Models:
 
     method = get_method(config.method)
     if config.pair is None:
-        target, draft = config.target_model or str(DEFAULT_TARGET), config.draft_model or str(DEFAULT_DRAFT)
+        target = config.target_model or str(DEFAULT_TARGET)
+        # Where nothing is drafted with a model, its tokenizer alone is used: that of the target.
+        drafts = method.needs_draft_model or method.cloud_drafts
+        draft = config.draft_model or (str(DEFAULT_DRAFT) if drafts or config.target_model is None else target)
         return _Models(method, target, draft, config.exits)
     pair = pair_named(config.pair)
     target, draft = config.target_model or pair.target, config.draft_model or pair.draft

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from cloud_verifier.engine.memory import KvBudget, OverBudget
+from cloud_verifier.engine.memory import KvBudget, OverBudget, OverWholeBudget
 from cloud_verifier.engine.tasks import (
     CloseTask,
     OpenTask,
@@ -36,6 +36,7 @@ from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_INTERNAL,
     ERROR_REFUSED,
+    ERROR_TOO_LARGE,
     LACKS_GRAMMARS,
     LACKS_SAMPLED,
     LACKS_SEVERAL,
@@ -327,7 +328,9 @@ class SessionEngine(ABC, Generic[Session]):
 
 def failure_of(error: Exception, use: SessionUse) -> tuple[str, str]:
     """The wire's error code and one line of reason for a failed session; also logs it."""
-    if isinstance(error, OverBudget | OverSpent | JobCancelled):
+    if isinstance(error, OverWholeBudget):
+        code = ERROR_TOO_LARGE
+    elif isinstance(error, OverBudget | OverSpent | JobCancelled):
         code = ERROR_BUSY
     elif isinstance(error, ModelError | OptionsError | ProtocolError):
         code = ERROR_REFUSED

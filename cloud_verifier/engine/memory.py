@@ -27,6 +27,10 @@ class OverBudget(Exception):
     """The KV budget has no room; the message says how much there is."""
 
 
+class OverWholeBudget(OverBudget):
+    """More than the whole KV budget is needed: trying again will not help."""
+
+
 def free_bytes(device: torch.device) -> int:
     """Free memory on the device that will hold the caches."""
     if device.type == "cuda":
@@ -98,10 +102,10 @@ class KvBudget:
         }
 
     def needed(self, tokens: int, others: int = 0) -> int:
-        """Bytes for this many tokens plus `others`. Raises OverBudget if that exceeds the whole budget."""
+        """Bytes for this many tokens plus `others`. Raises OverWholeBudget if that exceeds the whole budget."""
         needed = (tokens + TREE_TOKENS) * self.bytes_a_token + others
         if needed > self.total:
-            raise OverBudget(
+            raise OverWholeBudget(
                 f"a prompt and answer of {tokens} tokens take {needed / 2**20:.1f} MB of cache and the verifier has "
                 f"{self.total / 2**20:.1f} MB: ask for less, or give it more with --kv-gb"
             )

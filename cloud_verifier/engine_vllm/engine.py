@@ -176,7 +176,7 @@ class VllmEngine(SessionEngine[VllmSession]):
         self._core.add(session.request, prompt, session.encoded, answer.ids, left, session.rules(), salt)
 
     def _needed(self, session: VllmSession) -> int:
-        """Bytes for all that a session may come to hold. Raises OverBudget if that exceeds the whole budget."""
+        """Bytes for all that a session may come to hold. Raises OverWholeBudget if there never is room."""
         block = self._core.block_tokens
         # vLLM allocates whole blocks, also for draft tokens beyond the end of the answer.
         return self.budget.needed(block * math.ceil((session.tokens + MOST_DRAFTED) / block) - TREE_TOKENS)

@@ -33,6 +33,7 @@ from specdec.edge.protocol import (
     check_known_ids,
     check_method,
     check_prompt,
+    check_tokenizer,
     check_vocabulary,
     same_target,
 )
@@ -106,7 +107,8 @@ class EdgeDecoder:
             resume_timeout_s: Seconds to keep retrying after a lost link or with a busy verifier; 0: raise at once.
             clock: Seconds, monotonic.
             front_model: The target, for a method that runs its first layers on the edge.
-            tokenizer: Decodes answers to find stop strings; None: the tokenizer of a model given here.
+            tokenizer: Decodes answers to find stop strings; None: the tokenizer of a model given here. It must have
+                the target's vocabulary, as what made the prompts.
             tracing: Receives spans; None: as set by the environment (specdec.tracing).
             keep_bytes: Largest cache of the draft model that is kept between prompts; 0: none.
             verdict_log: Log for finished answers; None: no log.
@@ -139,6 +141,7 @@ class EdgeDecoder:
         self._front_model = front_model
         model = draft_model or front_model
         self._tokenizer = tokenizer if tokenizer is not None or model is None else model.tokenizer
+        self._tokenizer_knows: bytes | None = None
         self._pictures = KnownPictures()
         self._scope = ""
         self._gamma = gamma
@@ -361,6 +364,10 @@ class EdgeDecoder:
         model = self._front_model if self._method.split else self._draft_model
         if model is not None:  # also where it drafts nothing: its tokenizer made the prompt
             check_vocabulary(welcome, model)
+        is_its_own = model is not None and self._tokenizer is model.tokenizer
+        if self._tokenizer is not None and not is_its_own and self._tokenizer_knows != welcome.vocabulary:
+            check_tokenizer(welcome, self._tokenizer)
+            self._tokenizer_knows = welcome.vocabulary
         return welcome
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from specdec.errors import (
     LinkLost,
@@ -171,6 +172,17 @@ def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
         f"draft {model.name} and target {welcome.model} have different vocabularies ({what}): "
         "use two models of one family"
     )
+
+
+def check_tokenizer(welcome: Welcome, tokenizer: Any) -> None:
+    """Raise VocabularyMismatch unless a tokenizer has the target's vocabulary: its prompts would be other texts."""
+    whole = {index: token for token, index in tokenizer.get_vocab().items()}
+    with_rows = {index: token for index, token in whole.items() if index < welcome.vocab_size}
+    if welcome.vocabulary not in (fingerprint(with_rows), fingerprint(whole)):
+        raise VocabularyMismatch(
+            f"the tokenizer of the prompts and target {welcome.model} have different vocabularies: give a draft model, "
+            "whose tokenizer it is, of the target's family"
+        )
 
 
 def check_ids(ids: Sequence[int], what: str) -> None:

@@ -15,9 +15,9 @@ from cloud_verifier.engine.scheduler import Policy, Scheduler
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionTask
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
-    ERROR_BUSY,
     ERROR_INTERNAL,
     ERROR_REFUSED,
+    ERROR_TOO_LARGE,
     AloneUp,
     DraftUp,
     ErrorDown,
@@ -381,7 +381,7 @@ def test_a_prompt_that_there_is_no_room_for_is_told_so(text_pair: Pair) -> None:
     cloud.submit_open(2, range(30, 250))
     cloud.work()
     refused = cloud.last(2)
-    assert isinstance(refused, ErrorDown) and refused.code == ERROR_BUSY and "--kv-gb" in refused.message
+    assert isinstance(refused, ErrorDown) and refused.code == ERROR_TOO_LARGE and "--kv-gb" in refused.message
     draft_all(cloud, text_pair, (1,))
     cloud.work()
     assert_right(cloud, text_pair, 1, batch=1)

@@ -64,4 +64,4 @@ def test_more_than_there_ever_is_of_cache_is_refused_at_once(client: Client, tar
     client.open(1, prompt_of(1))
     client.work()
     found = client.refused(1)
-    assert isinstance(found, ErrorDown) and found.code == "busy" and "--kv-gb" in found.message
+    assert isinstance(found, ErrorDown) and found.code == "too_large" and "--kv-gb" in found.message

@@ -8,12 +8,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import zmq
 
 from specdec.edge.decoder import EdgeDecoder, connect
-from specdec.errors import LinkLost, ModelError, OptionsError, VersionMismatch
+from specdec.errors import LinkLost, ModelError, OptionsError, VersionMismatch, VocabularyMismatch
 from specdec.link import wire
 from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
@@ -85,6 +86,17 @@ class TestForeignServers:
         server = scripted(other)
         with pytest.raises(ModelError, match=r"text-draft.*the-other-model.*different vocabularies"):
             collect(EdgeDecoder(connect(server.address), text_pair.draft, method), Prompt((1,)))
+
+    @pytest.mark.parametrize("method", ["ngram", "ar"])
+    def test_a_prompt_of_another_tokenizer_is_refused_where_no_draft_model_is_loaded(
+        self, method: str, text_pair: Pair, start_server: StartServer
+    ) -> None:
+        swapped = {token: index ^ 1 for token, index in text_pair.target.tokenizer.get_vocab().items()}
+        other = SimpleNamespace(get_vocab=lambda: swapped, all_special_tokens=[], added_tokens_decoder={})
+        with connect(start_server(text_pair.target).address) as link:
+            with pytest.raises(VocabularyMismatch, match=r"text-target have different vocabularies"):
+                collect(EdgeDecoder(link, None, method, tokenizer=other), Prompt((1,)))
+            assert collect(EdgeDecoder(link, None, method, tokenizer=text_pair.target.tokenizer), Prompt((1,)))
 
     def test_garbage_instead_of_an_answer_is_no_crash(
         self, text_pair: Pair, scripted: Callable[..., ScriptedServer]

@@ -12,6 +12,7 @@ from importlib.metadata import version
 import pytest
 
 from cloud_verifier.config import ServerConfig
+from specdec.models import load_model
 from specdec.settings import settings_of
 from specdec.settings_files import read_yaml_file
 from specnav.cli import main
@@ -19,6 +20,8 @@ from specnav.errors import UsageError, user_errors
 from specnav.paths import CONFIG, ROOT
 from specnav.serve import serve_settings
 from tests.helpers.commands import run_here
+from tests.helpers.servers import serving
+from tests.helpers.tiny_models import built_pairs
 
 
 @pytest.mark.slow
@@ -184,6 +187,16 @@ def test_a_command_that_awaits_no_signal_ends_by_each_as_by_ctrl_c(monkeypatch, 
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 130 and capsys.readouterr().err == "\ninterrupted\n"
+
+
+@pytest.mark.slow
+def test_an_error_after_the_first_words_of_an_answer_gets_a_line_of_its_own(monkeypatch, capsys):
+    pair = built_pairs()
+    with serving(load_model(pair / "text-target")) as address:
+        asked = ("generate", "hi", "--connect", address, "--draft-model", pair / "text-draft")
+        code, out, err = run_here(monkeypatch, capsys, *asked, "--method", "cloud-sd")
+    assert code == 1 and "this verifier has no draft model" in err
+    assert len(out) > 1 and out.endswith("\n")
 
 
 def test_ctrl_c_within_a_command_is_told_whatever_typer_makes_of_it(monkeypatch, capsys):
