@@ -78,7 +78,7 @@ class DecodingOptions:
 
     method: str = setting(
         "fsd",
-        "How answers are decoded: fsd, auto, sd, ar, ... (specnav bench lists the methods).",
+        "How answers are decoded: fsd, auto, sd, ar, ... (an unknown name lists them all).",
         metavar="NAME",
     )
     gamma: int = setting(4, "Draft tokens per round.", 1, 32, metavar="N")

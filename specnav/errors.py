@@ -54,11 +54,11 @@ def needs_ros(what: str, beside: str = "") -> Iterator[None]:
             failed = error
     if isinstance(failed, ModuleNotFoundError):
         raise UsageError(
-            f"{what} needs ROS 2 (rclpy): source an installation, or make setup ({failed}){more}"
+            f"{what} needs ROS 2 (rclpy): source an installation, or make setup in a clone ({failed}){more}"
         ) from failed
     raise UsageError(
         f"{what} needs ROS 2, whose Python packages do not load ({one_line(failed)}): source an installation that is "
-        f"whole and made for Python {sys.version_info[0]}.{sys.version_info[1]}, or make setup{more}"
+        f"whole and made for Python {sys.version_info[0]}.{sys.version_info[1]}, or make setup in a clone{more}"
     ) from failed
 
 

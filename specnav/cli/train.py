@@ -9,7 +9,9 @@ import typer
 
 from specnav.cli.from_settings import takes
 
-train_app = typer.Typer(no_args_is_help=True, help="Train the default models.")
+train_app = typer.Typer(
+    no_args_is_help=True, help="Train the default models, and drafts and early exits for any target."
+)
 
 MINUTES = "specnav.recipes.settings:TrainingSettings"
 BESIDE = {"run": {"default": None, "shown": "OUT.run"}}

@@ -10,9 +10,10 @@ from typing import Any
 
 from specdec.options import DecodingOptions
 from specdec.row_ms import RowMs
+from specnav.bench.data.acceptance import read_acceptance
 from specnav.bench.data.latency import acceptance_for
 from specnav.bench.data.papers import figure, figures
-from specnav.bench.data.points import POINTS, load_point
+from specnav.bench.data.points import POINTS, load_point, paper_acceptance
 from specnav.bench.records.capacity import BATCH_FILE, CLIENTS_FILE, load_curve
 from specnav.bench.records.study import STUDY_FILE, StudyResults
 from specnav.bench.records.summary import time_scale_of
@@ -114,12 +115,12 @@ def _from_point(name: str) -> PlanCalibration:
     found, gamma = _usual(RowTimes(point.verify_ms), point.draft_ms, words), point.gamma
     cloud_draft_ms = point.draft_ms if point.cloud_draft_ms is None else point.cloud_draft_ms
     found = found.with_pair(found.words, gamma=gamma, cloud_draft_ms=cloud_draft_ms)
-    for one in record.figures:
-        if one.quantity in ("tau", "accepted"):  # PicoSpec's accepted length includes the target's token
-            alpha = acceptance_for(one.value, gamma)
-            printed = f"acceptance: τ {one.value:g} at γ {gamma}, as the paper prints it ({one.where})"
-            return found.with_pair([*words, printed], alpha=alpha, tree_alpha=tree_for(alpha))
-    return found
+    if not point.acceptance:
+        return found
+    printed = read_acceptance(paper_acceptance(point), gamma)
+    alpha = printed.value if printed.kind == "alpha" else acceptance_for(printed.value, printed.gamma)
+    said = f"acceptance: {printed.words}, the operating point's"
+    return found.with_pair([*words, said], alpha=alpha, tree_alpha=tree_for(alpha))
 
 
 def _from_files(path: Path) -> PlanCalibration:

@@ -9,7 +9,9 @@ from random import Random
 import pytest
 
 from specdec.row_ms import RowMs
+from specnav.bench.data.latency import acceptance_for
 from specnav.bench.records.capacity import BatchCurve, CurvePoint
+from specnav.plan.calibration import calibrated
 from specnav.plan.fleet import PRESETS, in_words, profile_of
 from specnav.plan.simulated.pair import METHODS, CurveTimes, RowTimes, accepted, way_of
 from specnav.plan.simulated.records import batch_ci, figures_of
@@ -263,3 +265,15 @@ def test_a_cache_that_holds_no_session_is_refused() -> None:
         fleet(policy=ReplicaPolicy(kv_tokens=10))
     with pytest.raises(EvaluationError, match="choose poisson, periodic, after"):
         arrivals_named("sometimes")
+
+
+@pytest.mark.parametrize(
+    ("point", "tau", "gamma"),
+    [
+        pytest.param("specedge-32b", 3.1, 7, id="of a chain, where the paper prints a tree's"),
+        pytest.param("pipesd-gsm8k", 3.7, None, id="without a figure to compare"),
+    ],
+)
+def test_an_operating_point_calibrates_with_its_own_acceptance(point: str, tau: float, gamma: int | None) -> None:
+    found = calibrated(point, None).pair
+    assert found.alpha == pytest.approx(acceptance_for(tau, gamma or found.gamma))

@@ -213,6 +213,15 @@ def test_the_better_of_both_gains_what_a_perfect_draft_gains(model_root: Path) -
     assert both.tau >= perfect(texts, 4) - 1.0 and measured(str(model_root / "text-target"), texts, 4).agreement == 1.0
 
 
+def test_shipped_drafts_are_measured_by_their_names_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = [ExitSample((1, 2, *range(10, 14)), 2)]
+    assert measured("default_models/text-draft", texts, 4).answers == 1
+    assert measured("both:default_models/text-draft", texts, 4).answers == 1
+
+
 class TestRequests:
     def test_every_form_can_be_filled(self) -> None:
         rng = random.Random(0)

@@ -20,6 +20,7 @@ from specdec.models import Prompt
 from specdec.models.drafts import load_draft
 from specdec.options import GenerationOptions
 from specnav.errors import user_errors
+from specnav.paths import shipped
 from specnav.recipes.corpus import library
 from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, draft_figures, tokens_a_round
@@ -35,7 +36,7 @@ NGRAM, BOTH = "ngram", "both:"
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(prog="specnav.recipes.drafts.measure", description=__doc__)
-    parser.add_argument("target")
+    parser.add_argument("target", type=shipped)
     parser.add_argument("drafts", nargs="+")
     parser.add_argument("--questions", nargs="+", default=[HELD_BACK], metavar="FILE|held-back")
     parser.add_argument("--answers", type=Path, default=Path("runs/draft-answers"))
@@ -57,10 +58,10 @@ def main() -> None:
 def measured(draft: str, texts: list[ExitSample], gamma: int) -> DraftFigures:
     """Figures of a draft, named as on the command line."""
     if draft != NGRAM and not draft.startswith(BOTH):
-        return draft_figures(DraftNetwork(draft), texts, gamma)
+        return draft_figures(DraftNetwork(shipped(draft)), texts, gamma)
     if draft == NGRAM:
         return replayed(texts, gamma, lambda memory: LookupDrafter(memory))
-    model = load_draft(draft.removeprefix(BOTH))
+    model = load_draft(shipped(draft.removeprefix(BOTH)))
     return replayed(texts, gamma, lambda memory: BetterDrafter(DraftModel(model, GenerationOptions()), memory))
 
 
