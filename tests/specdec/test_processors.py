@@ -143,7 +143,7 @@ class TestSettings:
             ({"logit_bias": ((1,),)}, "pairs"),
             ({"logit_bias": {1: 2.0}}, "pairs"),
             ({"logit_bias": tuple((token, 1.0) for token in range(2000))}, "at most"),
-            ({"stop": "end"}, "tuple"),
+            ({"stop": "end"}, "a list of"),
             ({"stop": ("",)}, "valid text"),
             ({"stop": ("x" * 5000,)}, "valid text"),
             ({"stop": ("\ud800",)}, "valid text"),

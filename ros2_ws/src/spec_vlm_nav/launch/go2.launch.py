@@ -75,13 +75,20 @@ DECIDING, MOVING, RECORDING = "vlm_nav_node", "motion_node", "blackbox_node"
 DECODING, STATE = "camera_decode_node", "go2_state_node"
 MISSIONS, CONSOLE = "mission_node", "console_node"
 EVERY = (DECIDING, MOVING, RECORDING, DECODING, STATE, MISSIONS, CONSOLE)
-FOR_DECIDING = (
-    "verifier", "verifier_key", "draft_model", "gguf", "quantize", "threads", "pixels", "method",
-    "exploration", "on_link_loss", "autostart", "settle_s",
-)  # fmt: skip
 OWNERS = {
     "dry_run": (DECIDING, MOVING),
-    **dict.fromkeys(FOR_DECIDING, (DECIDING,)),
+    "verifier": (DECIDING,),
+    "verifier_key": (DECIDING,),
+    "draft_model": (DECIDING,),
+    "gguf": (DECIDING,),
+    "quantize": (DECIDING,),
+    "threads": (DECIDING,),
+    "pixels": (DECIDING,),
+    "method": (DECIDING,),
+    "exploration": (DECIDING,),
+    "on_link_loss": (DECIDING,),
+    "autostart": (DECIDING,),
+    "settle_s": (DECIDING,),
     "image_transport": (DECIDING, RECORDING, CONSOLE),
     "require_operator": (MOVING, CONSOLE),
     "simulator": (CONSOLE,),
