@@ -20,7 +20,7 @@ setup-vllm: setup ## vLLM as the verifier's engine, in .venv-vllm: 3.5 GB, minut
 demo: setup      ## the robot walks: verifier, simulator and ROS nodes on this machine   (ARGS="--episodes 5 --rtt 40")
 	@.venv/bin/specnav demo $(ARGS)
 
-check: setup-dev ## before a commit: ruff, mypy, and the tests that start no processes and take less than a third of a second
+check: setup-dev ## before a commit: ruff, mypy, and the tests that start no processes and take less than a fifth of a second
 	@.venv/bin/python scripts/run_tests.py --fast $(ARGS)
 
 test: setup-dev  ## ruff, mypy and all tests   (ARGS="-k parser")

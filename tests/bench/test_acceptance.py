@@ -122,6 +122,7 @@ class TestCalibrated:
         one, again, other = (calibrated(target, "tau:2.5@5", seed=seed) for seed in (1, 1, 2))
         assert one == again and one.strength != other.strength
 
+    @pytest.mark.slow
     def test_the_draft_is_wrong_where_the_target_is_unsure(self, target):
         """No coin flip: entropy is what acceptance goes with."""
         told = answer_with_logits(target, chat(target, QUESTIONS[0]), GREEDY)

@@ -23,6 +23,7 @@ def test_an_exact_sparse_row_stays_under_800_bytes_and_never_needs_the_whole(top
     assert row.rejected_down > 4 * VOCAB if top_k == 0 else row.rejected_down < 450
 
 
+@pytest.mark.slow
 def test_a_good_draft_asks_for_more_and_still_for_no_whole_row():
     """Where p and q nearly agree a rejection is rare, and then most samples fail."""
     near = PayloadsAsked(5000, rounds=150, noise=0.15)

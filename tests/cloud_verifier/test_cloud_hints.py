@@ -191,6 +191,7 @@ class TestLoading:
             ServerConfig(model="m", exit_layers=[1, 3])  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inline", [True, False])
 def test_hints_come_over_a_real_socket_before_their_verdict(text_pair: Pair, inline: bool) -> None:
     model = text_pair.target

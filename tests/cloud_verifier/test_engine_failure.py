@@ -51,6 +51,7 @@ def server_of(pair: Pair, log: EventLog, serves_s: float | None) -> Server:
     return Server(ServerConfig("m", bind="tcp://127.0.0.1:0"), pair.target, log, make_engine=make)
 
 
+@pytest.mark.slow
 def test_a_verifier_whose_engine_fails_ends_with_its_reason(text_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     handlers = SimpleNamespace(SIGTERM=15, SIGINT=2, SIGHUP=1, SIG_IGN=1, getsignal=lambda _: 1, signal=lambda *_: None)
     monkeypatch.setattr(serving, "signal", handlers)
@@ -68,6 +69,7 @@ def test_a_verifier_whose_engine_fails_ends_with_its_reason(text_pair: Pair, mon
     assert log.getvalue().count(WHY) == 1 and '"stopped"' in log.getvalue()
 
 
+@pytest.mark.slow
 def test_what_fails_because_the_verifier_ends_is_no_failure(text_pair: Pair) -> None:
     log = StringIO()
     server = server_of(text_pair, EventLog(log), None)

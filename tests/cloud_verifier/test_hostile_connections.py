@@ -210,6 +210,7 @@ def test_messages_as_large_as_they_may_be_are_not_cut_off_however_slowly_they_co
     assert not guarded.connections.cut
 
 
+@pytest.mark.slow
 def test_a_message_of_many_frames_is_read_once_and_no_more_come_from_there(guarded: Watched) -> None:
     edge = guarded.edge()
     edge.send_multipart([b"x"] * 5000)  # shorter than is looked at
@@ -218,6 +219,7 @@ def test_a_message_of_many_frames_is_read_once_and_no_more_come_from_there(guard
     guarded.until(lambda: not len(guarded.connections))
 
 
+@pytest.mark.slow
 def test_what_one_key_has_unfinished_is_bounded_over_all_its_connections_and_no_other_key_pays() -> None:
     guarded = Watched(encrypted=True)  # as the reader says it: what comes in the clear counts as a key's
     try:
@@ -243,6 +245,7 @@ def test_what_one_key_has_unfinished_is_bounded_over_all_its_connections_and_no_
 # -- connections
 
 
+@pytest.mark.slow
 def test_a_connection_that_says_nothing_is_closed_and_one_that_has_spoken_is_not(
     guarded: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +258,7 @@ def test_a_connection_that_says_nothing_is_closed_and_one_that_has_spoken_is_not
     silent.close(linger=0)
 
 
+@pytest.mark.slow
 def test_of_too_many_connections_of_a_key_those_go_that_were_silent_longest() -> None:
     guarded = Watched(encrypted=True, of_key=3)
     try:
@@ -274,6 +278,7 @@ def test_of_too_many_connections_of_a_key_those_go_that_were_silent_longest() ->
         guarded.close()
 
 
+@pytest.mark.slow
 def test_a_key_that_floods_is_put_off_and_another_is_not(guarded: Watched) -> None:
     came = [guarded.connections.may_come("greedy") for _ in range(100)]
     assert came.count(True) == watched.MOST_UNGREETED
@@ -290,6 +295,7 @@ def test_connections_that_come_and_go_quickly_are_not_counted_as_silent(guarded:
         edge.close(linger=0)  # mostly before the watching thread has looked: the next one gets its descriptor
 
 
+@pytest.mark.slow
 def test_a_key_that_was_cut_off_is_put_off_for_twice_as_long_each_time() -> None:
     now = 0.0
 

@@ -34,6 +34,7 @@ from tests.helpers.servers import Pair
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
 
 
+@pytest.mark.slow
 def test_a_key_ring_is_never_seen_half_written(keys: Keys) -> None:
     keys.new("robot-1", Quota(sessions=2))
     ring = Keyring(keys.folder.path, log := EventLog(stream := StringIO()))

@@ -80,6 +80,7 @@ def test_a_client_made_while_the_server_runs_comes_in(
     assert linked(running.address, keys.new("late")).ensure_connected().version
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 def test_what_travels_is_encrypted(text_pair: Pair, start_server: StartServer, keys: Keys) -> None:
     assert mechanism_at(started(start_server, text_pair, keys).address) == "CURVE"
@@ -100,6 +101,7 @@ def refusal_of(address: str, key: Path | None) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_every_wrong_key_is_one_clear_line_at_once_and_disturbs_nobody(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked, tmp_path: Path
 ) -> None:
@@ -130,6 +132,7 @@ def test_every_wrong_key_is_one_clear_line_at_once_and_disturbs_nobody(
     assert events(running, "handshake_failed")
 
 
+@pytest.mark.slow
 def test_a_verifier_that_is_not_there_is_a_lost_link_with_a_key_too(keys: Keys) -> None:
     with connect("tcp://127.0.0.1:1", 0.3, key=keys.new("robot-1")) as link, pytest.raises(LinkLost):
         link.ensure_connected()
@@ -242,6 +245,7 @@ def dealer(context: zmq.Context, address: str, key: EdgeKey, identity: bytes) ->
     return socket
 
 
+@pytest.mark.slow
 def test_who_takes_anothers_routing_id_finds_none_of_its_sessions(
     start_server: StartServer, text_pair: Pair, keys: Keys
 ) -> None:
@@ -269,6 +273,7 @@ def test_who_takes_anothers_routing_id_finds_none_of_its_sessions(
         context.destroy(linger=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("greets", [True, False])
 def test_a_quota_binds_all_connections_of_a_key_also_those_that_do_not_greet(
     start_server: StartServer, text_pair: Pair, keys: Keys, greets: bool
@@ -290,6 +295,7 @@ def test_a_quota_binds_all_connections_of_a_key_also_those_that_do_not_greet(
     finally:
         context.destroy(linger=0)
 
+@pytest.mark.slow
 def test_the_server_knows_the_key_behind_a_connection(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked
 ) -> None:
@@ -304,6 +310,7 @@ def test_the_server_knows_the_key_behind_a_connection(
 # -- on the way, and in the log
 
 
+@pytest.mark.slow
 def test_the_emulator_shows_a_key_for_edges_that_have_none(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked
 ) -> None:
@@ -312,6 +319,7 @@ def test_the_emulator_shows_a_key_for_edges_that_have_none(
         assert linked(address).ensure_connected().version
 
 
+@pytest.mark.slow
 def test_the_health_check_looks_behind_the_hand_shake_only_with_a_key(
     start_server: StartServer, text_pair: Pair, keys: Keys, capsys: pytest.CaptureFixture
 ) -> None:

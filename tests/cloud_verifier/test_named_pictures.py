@@ -130,6 +130,7 @@ def test_a_small_shelf_costs_bytes_and_no_answer(
         assert shelf_of(server).bytes <= kept_mb * 2**20
 
 
+@pytest.mark.slow
 def test_an_edge_that_names_none_has_none_kept(vision_pair: Pair, start_server: StartServer) -> None:
     server = start_server(vision_pair.target)
     client = RawClient(server.address)
@@ -162,6 +163,7 @@ class TestForeignNames:
             ask(EdgeDecoder(link, vision_pair.draft), vision_pair.target, look(vision_pair.target, 0))
         return server
 
+    @pytest.mark.slow
     def test_of_another_clients_picture_nothing_is_told(
         self, vision_pair: Pair, server: RunningServer
     ) -> None:
@@ -178,6 +180,7 @@ class TestForeignNames:
         assert isinstance(again, wire.ErrorDown), "nothing is kept of a message that was not taken"
         client.close()
 
+    @pytest.mark.slow
     def test_a_name_with_other_contents_is_refused(self, vision_pair: Pair, server: RunningServer) -> None:
         client = RawClient(server.address)
         wrong = wire.Picture(digest_of(FRAMES[0]), FRAMES[1])
@@ -196,6 +199,7 @@ class TestForeignNames:
         assert isinstance(reply, wire.ErrorDown) and reply.code == wire.ERROR_REFUSED
         client.close()
 
+    @pytest.mark.slow
     def test_what_is_named_counts_as_what_is_sent(self, vision_pair: Pair, server: RunningServer) -> None:
         """0.1 megapixels are five frames, and the bound on images holds for names."""
         client = RawClient(server.address)
@@ -209,6 +213,7 @@ class TestForeignNames:
             assert "pixels" in heavy.message
         client.close()
 
+    @pytest.mark.slow
     def test_names_are_no_way_around_the_longest_message(
         self, vision_pair: Pair, start_server: StartServer
     ) -> None:
@@ -222,6 +227,7 @@ class TestForeignNames:
         assert isinstance(reply, wire.ErrorDown) and reply.code == wire.ERROR_TOO_LARGE
         client.close()
 
+    @pytest.mark.slow
     def test_who_shows_the_token_has_its_pictures_and_nobody_else(
         self, vision_pair: Pair, server: RunningServer
     ) -> None:

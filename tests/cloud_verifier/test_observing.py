@@ -54,6 +54,7 @@ def has_ipv6() -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_a_verifier_serves_its_edges_and_its_metrics_on_an_ipv6_address(
     text_pair: Pair, start_server: StartServer
@@ -96,6 +97,7 @@ def test_metrics_tell_what_was_done(
     assert look(status, "/else")[0] == 404
 
 
+@pytest.mark.slow
 def test_a_refusal_is_counted_by_its_code(status: StatusServer, running: RunningServer) -> None:
     with patiently_connected(running.address) as link:
         link.ensure_connected()
@@ -105,6 +107,7 @@ def test_a_refusal_is_counted_by_its_code(status: StatusServer, running: Running
     assert metrics(status)['specdec_refusals_total{client="anonymous",code="malformed"}'] == 1
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_one_line(status: StatusServer, running: RunningServer) -> None:
     for bind in (status.bind, "127.0.0.1:x", "nowhere.invalid:80", "127.0.0.1:99999"):
         with pytest.raises(VerifierError, match="choose a free HOST:PORT with --metrics") as told:
@@ -131,6 +134,7 @@ def test_draining_ends_with_the_last_session_and_takes_no_new_one(
         assert not running.thread.is_alive()
 
 
+@pytest.mark.slow
 def test_draining_waits_no_longer_than_it_may(text_pair: Pair, start_server: StartServer) -> None:
     running = start_server(text_pair.target, drain_s=0.2)
     with patiently_connected(running.address) as link:
@@ -152,6 +156,7 @@ def test_asked_twice_it_ends_at_once(running: RunningServer, text_pair: Pair) ->
         assert not running.thread.is_alive()
 
 
+@pytest.mark.slow
 def test_a_message_that_the_server_fails_on_ends_nothing(
     running: RunningServer, text_pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -266,6 +266,7 @@ def test_a_cache_is_made_once_as_large_as_it_will_be(text_pair: Pair) -> None:
     assert isinstance(cloud.engine, Engine)
 
 
+@pytest.mark.slow
 def test_pictures_are_named_once_and_not_in_the_engines_thread(
     vision_pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def is_well(status: StatusServer) -> bool:
         return bool(answer.read() == b"ok\n")
 
 
+@pytest.mark.slow
 def test_a_request_that_is_not_complete_in_time_is_left_however_it_comes(status: StatusServer) -> None:
     with connect(status) as slow, pytest.raises(ConnectionError):
         for _ in range(100):

@@ -47,6 +47,7 @@ def label(*labels: str) -> Labels:
     return frozenset(labels)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
 def test_each_key_has_its_own_figures_and_a_stranger_makes_no_new_ones(
     start_server: StartServer, text_pair: Pair, tmp_path: Path
@@ -154,6 +155,7 @@ def test_energy_is_among_the_metrics_where_a_sensor_tells_it_and_nowhere_else(tm
     assert "joules" not in verifier.text() and "watts" not in verifier.text()
 
 
+@pytest.mark.slow
 def test_a_verifier_reads_the_sensors_of_the_folder_it_is_given(
     text_pair: Pair, start_server: StartServer, tmp_path: Path
 ) -> None:

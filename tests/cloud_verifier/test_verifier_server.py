@@ -31,6 +31,7 @@ from tests.helpers.servers import Pair, RunningServer, StartServer
 
 
 class TestHandshake:
+    @pytest.mark.slow
     def test_welcome_says_who_is_there(self, text_pair: Pair, client: RawClient) -> None:
         welcome = client.ask(wire.Hello(wire.PROTOCOL_VERSION, "test"))
         assert isinstance(welcome, wire.Welcome)
@@ -39,6 +40,7 @@ class TestHandshake:
         assert set(welcome.eos_ids) == text_pair.target.eos_token_ids
         assert welcome.row_us == []
 
+    @pytest.mark.slow
     def test_welcome_tells_what_rows_cost(self, text_pair: Pair, server: RunningServer, client: RawClient) -> None:
         prices = time_rows(text_pair.target)
         assert [rows for rows, _ in prices] == list(ROWS_TRIED) and all(us > 0 for _, us in prices)
@@ -52,6 +54,7 @@ class TestHandshake:
         welcome = client.ask(wire.Hello(wire.PROTOCOL_VERSION, "test"))
         assert isinstance(welcome, wire.Welcome) and welcome.draft_us == 1_250
 
+    @pytest.mark.slow
     def test_other_version_is_refused_with_both_numbers(
         self, client: RawClient, server: RunningServer
     ) -> None:
@@ -73,6 +76,7 @@ class TestBadMessages:
         assert events(server, "malformed")
         still_works(text_pair, server)
 
+    @pytest.mark.slow
     def test_a_flood_of_garbage_does_not_flood_the_log(self, text_pair: Pair, server: RunningServer) -> None:
         raw = RawClient(server.address)
         for _ in range(200):
@@ -83,11 +87,13 @@ class TestBadMessages:
         assert 0 < len(events(server, "malformed")) <= 5
         still_works(text_pair, server)
 
+    @pytest.mark.slow
     def test_several_frames_are_refused(self, server: RunningServer, client: RawClient) -> None:
         client.socket.send_multipart([b"a", b"b", b"c"])
         reply = client.receive()
         assert isinstance(reply, wire.ErrorDown) and "3 frames" in reply.message
 
+    @pytest.mark.slow
     def test_bytes_that_are_not_even_zeromq_are_ignored(self, text_pair: Pair, server: RunningServer) -> None:
         host, port = server.address.removeprefix("tcp://").split(":")
         for data in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000, b""):
@@ -95,6 +101,7 @@ class TestBadMessages:
                 plain.sendall(data)
         still_works(text_pair, server)
 
+    @pytest.mark.slow
     def test_too_large_a_message_is_refused_with_what_is_allowed_and_the_connection_stays(
         self, text_pair: Pair, start_server: StartServer
     ) -> None:
@@ -110,6 +117,7 @@ class TestBadMessages:
         raw.close()
         still_works(text_pair, server)
 
+    @pytest.mark.slow
     def test_replies_of_a_server_sent_to_the_server_are_refused(self, client: RawClient) -> None:
         client.socket.send(wire.encode(wire.VerdictDown(1, 1, 1, 1, 1, 1)))
         reply = client.receive()
@@ -197,23 +205,27 @@ class TestBadRequests:
         reply = client.ask(message)
         assert isinstance(reply, wire.ErrorDown) and reply.code == wire.ERROR_UNKNOWN_SESSION
 
+    @pytest.mark.slow
     def test_drafting_in_a_cloud_without_a_draft_model_is_refused(self, client: RawClient) -> None:
         client.send(wire.Open(1, True, sampling_to_wire(OPTIONS), [1], speculate=4))
         assert isinstance(client.receive(), wire.Opened)
         reply = client.receive()
         assert isinstance(reply, wire.ErrorDown) and "--draft-model" in reply.message
 
+    @pytest.mark.slow
     def test_rejection_sampling_that_was_not_agreed_on_is_refused(self, client: RawClient) -> None:
         assert isinstance(client.ask(open_message(1, [1])), wire.Opened)
         reply = client.ask(wire.SampledUp(1, 1, 1, [5], b"\0\0\0\0"))
         assert isinstance(reply, wire.ErrorDown) and "agreed" in reply.message
 
+    @pytest.mark.slow
     def test_going_on_alone_where_every_token_needs_a_draft_is_refused(self, client: RawClient) -> None:
         sampled = sampling_to_wire(GenerationOptions(24, temperature=1.0))
         assert isinstance(client.ask(wire.Open(1, False, sampled, [1], recovery=2)), wire.Opened)
         reply = client.ask(wire.AloneUp(1, 1))
         assert isinstance(reply, wire.ErrorDown) and "needs a draft" in reply.message
 
+    @pytest.mark.slow
     def test_corrupt_image_is_refused(self, vision_pair: Pair, start_server: StartServer) -> None:
         server = start_server(vision_pair.target)
         prompt = chat_prompt(vision_pair.target, "see", images=[tiny.picture(1)])
@@ -222,6 +234,7 @@ class TestBadRequests:
             list(EdgeDecoder(link, method="ar").generate(broken))
         still_works(vision_pair, server)
 
+    @pytest.mark.slow
     def test_an_exception_in_one_session_does_not_end_another(
         self, text_pair: Pair, server: RunningServer, client: RawClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -238,6 +251,7 @@ class TestBadRequests:
 
 
 class TestWhatOthersLearn:
+    @pytest.mark.slow
     def test_a_greeting_and_a_refusal_name_the_model_and_not_where_it_lies(
         self, server: RunningServer, client: RawClient, text_pair: Pair
     ) -> None:
@@ -252,6 +266,7 @@ class TestWhatOthersLearn:
         for one in refused:
             assert isinstance(one, wire.ErrorDown) and "/" not in one.message, one
 
+    @pytest.mark.slow
     def test_caches_are_shared_within_a_scope_of_a_key_only(self, server: RunningServer) -> None:
         admission = server.server._admission
         one, other = admission.clients.heard_of(b"1"), admission.clients.heard_of(b"2")
@@ -266,6 +281,7 @@ class TestWhatOthersLearn:
         assert len(set(within)) == len(within)
         assert scope(one, "a") == scope(one, "a")
 
+    @pytest.mark.slow
     def test_an_edge_that_serves_somebody_else_from_now_on_says_so_and_forgets(
         self, server: RunningServer, text_pair: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -28,6 +28,7 @@ from tests.helpers.waiting import until
 
 
 class TestSessions:
+    @pytest.mark.slow
     def test_a_full_server_says_so_and_takes_others_when_one_leaves(
         self, text_pair: Pair, start_server: StartServer
     ) -> None:
@@ -60,6 +61,7 @@ class TestSessions:
             record["session"] for record in events(server, "closed") if record["reason"] == "timeout"
         ] == [1]
 
+    @pytest.mark.slow
     def test_the_sessions_of_a_client_that_is_gone_are_closed(
         self, text_pair: Pair, start_server: StartServer
     ) -> None:
@@ -70,6 +72,7 @@ class TestSessions:
         until(lambda: events(server, "closed"), 5)
         still_works(text_pair, server)
 
+    @pytest.mark.slow
     def test_sessions_of_two_clients_with_one_number_are_two(self, server: RunningServer) -> None:
         one, two = RawClient(server.address), RawClient(server.address)
         first = one.ask(open_message(1, [1, 2, 3]))
@@ -102,6 +105,7 @@ class TestSessions:
         assert isinstance(client.receive(), wire.VerdictDown)
         assert client.ask(wire.Ping(1)) == wire.Pong(1, 1, 1)
 
+    @pytest.mark.slow
     def test_a_cloud_goes_on_alone_until_a_draft_comes(
         self, text_pair: Pair, start_server: StartServer
     ) -> None:

@@ -116,6 +116,7 @@ def test_waiting_ends_at_once_when_the_child_ends_first(supervisor: Supervisor) 
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 def test_child_that_never_gets_ready_is_reported(supervisor: Supervisor) -> None:
     child = supervisor.start(python("a", "import time; time.sleep(60)"))
     with pytest.raises(ChildFailed, match="a was not ready after 0 s"):

@@ -62,6 +62,7 @@ def test_the_compose_file_has_every_part_and_each_waits_for_what_it_needs() -> N
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
+@pytest.mark.slow
 def test_the_compose_files_commands_fit_together() -> None:
     services = compose()["services"]
     script = (DOCKER / "fleet.sh").read_text()

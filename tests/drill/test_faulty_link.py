@@ -80,6 +80,7 @@ def test_it_passes_everything_both_ways(ends):
     assert decode_down(ends.edge.recv()) == Welcome(3, "m")
 
 
+@pytest.mark.slow
 def test_a_cut_holds_both_directions_and_delivers_in_order_afterwards(ends):
     peer, _ = ends.up()
     ends.link.shut()
@@ -122,6 +123,7 @@ def test_it_cuts_at_the_point_of_a_decision_that_was_asked_for(ends, point):
     assert decode_down(ends.edge.recv()) == VERDICT
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 def test_messages_come_late_or_twice_or_for_somebody_else_while_that_is_asked_for(ends):
     peer, _ = ends.up()
@@ -152,6 +154,7 @@ def test_garbage_is_nothing_that_the_edge_takes_for_the_message():
             continue
 
 
+@pytest.mark.slow
 def test_a_verifier_that_goes_takes_the_edges_connection_with_it_and_a_new_one_is_found(ends):
     peer, _ = ends.up()
     monitor = ends.edge.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -174,6 +177,7 @@ def test_a_verifier_that_goes_takes_the_edges_connection_with_it_and_a_new_one_i
     assert decode_down(ends.edge.recv()) == VERDICT
 
 
+@pytest.mark.slow
 def test_an_edge_that_goes_is_forgotten_and_others_are_served(ends):
     peer, _ = ends.up()
     ends.edge.close()

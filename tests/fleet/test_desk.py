@@ -108,6 +108,7 @@ def test_an_edge_moves_between_two_answers_and_waits_for_nobody(directory: Direc
     route.close()
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_resumed_asks_for_the_same_model(directory: Directory):
     route = FleetRoute(directory.address)
     route.begin([1], [])
@@ -123,6 +124,7 @@ def test_an_answer_that_is_resumed_asks_for_the_same_model(directory: Directory)
     route.close()
 
 
+@pytest.mark.slow
 def test_while_the_directory_is_away_an_edge_goes_where_it_was_told_before():
     first = Directory()
     first.others = ["tcp://127.0.0.1:2"]
@@ -156,6 +158,7 @@ def test_an_edge_without_a_directory_or_without_a_replica_says_so_in_one_line(di
     route.close()
 
 
+@pytest.mark.slow
 def test_another_version_is_told(directory: Directory, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(edge_side, "DIRECTORY_VERSION", 9)
     route = FleetRoute(directory.address)

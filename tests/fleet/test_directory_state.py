@@ -62,6 +62,7 @@ def test_on_a_full_disk_nothing_is_counted_that_was_not_saved_and_it_goes_on_aft
     assert kept is not None and list(kept.replicas) == actors.started == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_fleet_on_a_full_disk_ends_with_all_its_replicas(
     serving: Directory, actors: Actors, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_a_stuck_base_goes_one_way_only_and_still_turns(stuck, forward, back):
         assert (base.travelled > 0.01) is bool(moves) and base.wz == pytest.approx(0.4)
 
 
+@pytest.mark.slow
 def test_a_pushed_base_is_moved_without_a_command_and_not_through_walls():
     episode = make_episode(0)
     base = PlanarBase(episode.room, episode.start)

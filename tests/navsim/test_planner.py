@@ -62,6 +62,7 @@ def test_an_enclosed_target_cannot_be_reached():
     assert next_waypoint(room, Pose2D(1.0, 2.0, 0.0), ball) is None
 
 
+@pytest.mark.slow
 def test_following_way_points_reaches_the_target(episodes):
     for episode in episodes[:20]:
         pose = episode.start

@@ -188,6 +188,7 @@ def test_a_tree_is_as_deep_as_fills_its_verification() -> None:
     assert depths == [7, 5, 4]
 
 
+@pytest.mark.slow
 def test_an_overloaded_fleet_is_broken_off_and_says_so() -> None:
     asked = fleet(500, 1.0, 1)
     broken = simulate(asked, "ar", 0, Window(2_000.0, 60_000.0, 0.0), most_open=100)

@@ -149,6 +149,7 @@ def test_a_new_instruction_begins_with_nothing_travelled_and_nothing_in_the_way(
     assert codes(world) == ["CANCELED"] * 3 or codes(world) == ["CANCELED"] * 4
 
 
+@pytest.mark.slow
 def test_bounds_of_zero_are_no_bounds():
     world = lively(max_duration_s=0.0, max_distance_m=0.0, max_decisions=0)
     for _ in range(40):

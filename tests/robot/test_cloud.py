@@ -72,6 +72,7 @@ def test_the_robot_s_own_legs_are_not_met_and_distances_count_from_its_front():
     assert seen(floor(), *legs).nearest_m == pytest.approx(0.3)
 
 
+@pytest.mark.slow
 @given(
     x=st.floats(0.5, 3.0),
     y=st.floats(-0.24, 0.24),
@@ -221,6 +222,7 @@ field = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(
     fields=st.lists(field, max_size=5).map(tuple),
     size=st.tuples(*[st.integers(0, 20)] * 2, *[st.integers(0, 60)] * 2),
@@ -233,6 +235,7 @@ def test_whatever_a_message_holds_is_a_view(fields, size, data, big_endian):
     assert not math.isnan(view.nearest_m) and math.isfinite(view.behind_m)
 
 
+@pytest.mark.slow
 @given(data=st.binary(min_size=240, max_size=2400), kind=st.sampled_from([(7, 4), (8, 8)]))
 def test_whatever_the_numbers_are_it_is_a_view(data, kind):
     datatype, size = kind

@@ -92,6 +92,7 @@ def test_a_scan_that_looks_elsewhere_or_has_no_rays_is_blind():
     assert clearance_of_scan(Scan(np.full(9, 3.0), 0.0, 0.0, 0.05), CORRIDOR).blind == "scan without angles"
 
 
+@pytest.mark.slow
 @given(
     ranges=st.lists(st.floats(width=32), max_size=60),
     header=st.tuples(*[st.floats(width=32)] * 3),

@@ -95,6 +95,7 @@ def test_an_operators_absurd_values_are_refused_in_words_a_page_can_show(tmp_pat
     assert [what[0] for what in world.done()] == []
 
 
+@pytest.mark.slow
 def test_a_flood_of_nonsense_over_the_socket_leaves_the_console_and_stop_alive(tmp_path):
     from websockets.sync.client import connect
 
@@ -137,6 +138,7 @@ def test_a_robot_that_says_absurd_things_does_not_end_the_watch_over_control(tmp
     assert ("stop",) in world.done(), "the lost page stops the robot all the same"
 
 
+@pytest.mark.slow
 def test_a_certificate_that_cannot_be_used_is_refused_in_one_line(tmp_path):
     from tests.helpers.certificates import certificate
     from tests.robot.console_served import Served

@@ -70,6 +70,7 @@ def test_a_stop_overtakes_all_that_wait(monkeypatch):
     run(test)
 
 
+@pytest.mark.slow
 def test_closed_while_connections_wait_nothing_is_left_to_do(monkeypatch):
     monkeypatch.setattr(connection_queue, "SERVED_A_S", 4.0)  # eight at once, and the next in a quarter of a second
 
@@ -86,6 +87,7 @@ def test_closed_while_connections_wait_nothing_is_left_to_do(monkeypatch):
     run(test)
 
 
+@pytest.mark.slow
 def test_a_stop_whose_headers_come_slowly_waits_like_others_and_is_served():
     async def test():
         with opened() as (served, come):
@@ -96,6 +98,7 @@ def test_a_stop_whose_headers_come_slowly_waits_like_others_and_is_served():
     run(test)
 
 
+@pytest.mark.slow
 def test_addresses_take_turns_and_a_crowd_leaves_room_for_another_address(monkeypatch):
     monkeypatch.setattr(connection_queue, "SERVED_A_S", 40.0)
 
@@ -111,6 +114,7 @@ def test_addresses_take_turns_and_a_crowd_leaves_room_for_another_address(monkey
     run(test)
 
 
+@pytest.mark.slow
 def test_silent_connections_make_room_and_are_closed_in_the_end():
     async def test():
         with opened(most=3, silent_s=0.2) as (served, come):
@@ -125,6 +129,7 @@ def test_silent_connections_make_room_and_are_closed_in_the_end():
     run(test)
 
 
+@pytest.mark.slow
 def test_with_tls_what_begins_no_handshake_is_closed():
     async def test():
         with opened(secured=True) as (served, come):

@@ -350,6 +350,7 @@ def test_a_mission_is_read_in_a_process_of_its_own(tmp_path):
     assert steps == 0 and "nested more than" in wrong
 
 
+@pytest.mark.slow
 def test_the_audit_is_bounded_and_a_flood_of_refusals_writes_little(tmp_path):
     audit = Audit(tmp_path / "audit", print, largest_mb=0.01)
     for i in range(200):

@@ -244,6 +244,7 @@ def test_live_parameters_are_checked_against_their_tables():
     assert set(LIVE) == {"vlm_nav_node", "motion_node"} and "dry_run" not in LIVE["motion_node"]
 
 
+@pytest.mark.slow
 def test_a_robot_is_watched_only_while_a_page_looks_at_it_and_what_is_read_reaches_the_page(tmp_path):
     world = World(tmp_path, names=("", "second"))
     first, second = world.robots[""], world.robots["second"]

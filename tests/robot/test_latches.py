@@ -14,6 +14,7 @@ from spec_vlm_nav.motion import latches
 from spec_vlm_nav.motion.latches import Latches, LatchKeeper, load
 
 
+@pytest.mark.slow
 def test_a_write_that_is_just_ending_does_not_answer_for_a_newer_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

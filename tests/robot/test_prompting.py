@@ -90,6 +90,7 @@ def test_a_huge_instruction_is_refused_with_the_limit():
         clean_instruction("x" * 100_000)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200))
 def test_an_instruction_never_becomes_markup_or_a_second_line(text):
     try:

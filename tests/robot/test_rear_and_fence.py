@@ -109,6 +109,7 @@ LEGS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(LEGS)
 def test_whatever_it_has_driven_it_has_been_wherever_it_may_go_back_to(legs):

@@ -202,6 +202,7 @@ def test_a_stalled_timer_does_not_earn_a_big_step():
     assert gate.filter(Velocity(0.5, 0.0), 3.0).linear <= 0.1 + 1e-9
 
 
+@pytest.mark.slow
 @given(
     linear=st.floats(allow_nan=True, allow_infinity=True),
     angular=st.floats(allow_nan=True, allow_infinity=True),

@@ -119,6 +119,7 @@ def test_the_same_changes_make_no_stop_of_an_instruction(text, upper, data):
     assert not is_stop(said)
 
 
+@pytest.mark.slow
 @seldom
 @given(before=st.text(max_size=300), after=st.text(max_size=300))
 def test_a_sentence_that_means_stop_is_found_anywhere_in_any_text(before, after):

@@ -424,6 +424,7 @@ def test_a_draft_that_waited_for_its_prompt_says_nothing_of_the_waiting_of_other
     assert figures.away_s is not None and round(figures.away_s, 3) == (0.1 if left_s < 2.0 else 1.3)
 
 
+@pytest.mark.slow
 def test_auto_takes_no_axes():
     with pytest.raises(OptionsError, match="chooses its axes itself"):
         get_method("auto+rows:3")

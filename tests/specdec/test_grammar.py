@@ -253,6 +253,7 @@ class TestBadInput:
             Grammars(text_pair.target.tokenizer, 5, set()).compile(TOY)
 
 
+@pytest.mark.slow
 def test_a_mask_of_the_wrong_row_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: every row of a draft masked as if it followed the answer alone."""
     right = FollowedGrammar.masks

@@ -140,6 +140,7 @@ def test_what_nobody_wants_any_more_ends(isolated: IsolatedGrammars) -> None:
     until(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_while_its_grammar_compiles_spoils_it_for_nobody(isolated: IsolatedGrammars) -> None:
     """Leaving says nothing about the grammar: others get it at once, however often that happens."""
     isolated.compile(GOOD)
@@ -278,6 +279,7 @@ class _Held:
             future.set_exception(ModelError("given up"))
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 def test_one_clients_slow_jobs_leave_turns_for_anothers() -> None:
     turns = Turns(quick=1, most=2, name="test")
@@ -319,6 +321,7 @@ def test_a_killed_launcher_is_replaced(isolated: IsolatedGrammars, launcher: Lau
     isolated.compile('start: "abc"')
 
 
+@pytest.mark.slow
 def test_workers_see_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_SECRET", "s3cret")
     own = Launcher()

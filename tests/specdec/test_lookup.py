@@ -126,6 +126,7 @@ def test_an_edge_without_a_draft_model_gives_the_targets_answer(
     assert decoder.stats.draft_forwards == 0
 
 
+@pytest.mark.slow
 def test_a_cloud_without_a_draft_model_looks_up_what_followed(text_pair: Pair) -> None:
     prompt = chat_prompt(text_pair.target, "one two one two one two one")
     options = GenerationOptions(32)
@@ -157,5 +158,6 @@ def test_combinations_that_cannot_be_are_refused(name: str, words: str) -> None:
         get_method(name)
 
 
+@pytest.mark.slow
 def test_ids_of_pictures_are_special(vision_pair: Pair) -> None:
     assert vision_pair.draft.never_drafted <= special_ids(vision_pair.draft.tokenizer)

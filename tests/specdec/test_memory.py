@@ -54,6 +54,7 @@ def test_drafts_are_those_of_a_prompt_that_came_as_a_whole(vision_pair: Pair) ->
     assert memory.taken_over > 100
 
 
+@pytest.mark.slow
 def test_text_alone_is_taken_over_as_far_as_it_repeats(text_pair: Pair) -> None:
     model, memory = text_pair.draft, PromptMemory(text_pair.draft, PLENTY)
     ids = [tuple(40 + (7 * i) % 200 for i in range(60))] * 4
@@ -75,6 +76,7 @@ def test_rows_are_those_of_a_fresh_prompt(vision_pair: Pair) -> None:
         assert torch.allclose(row, fresh, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_another_picture_of_the_same_size_is_another_one(vision_pair: Pair) -> None:
     """Its tokens are the same ids: only contents distinguish them."""
     model, memory = vision_pair.draft, PromptMemory(vision_pair.draft, PLENTY)

@@ -243,6 +243,7 @@ def test_4bit_on_a_cpu_names_a_width_it_cannot_take(tmp_path: Path) -> None:
         load_model(folder, device="cpu", quantize="4bit")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_loads(model_root: Path, dtype: str) -> None:
     model = load_model(model_root / "vision-target", dtype=dtype)

@@ -103,6 +103,7 @@ class TestRows:
         rows[:, [3, 5]] = float("-inf")
         assert torch.isinf(adjuster(ALL).chain(rows, [5], [3])[:, [3, 5]]).all()
 
+    @pytest.mark.slow
     @settings(max_examples=60, deadline=None)
     @given(
         ids=st.lists(st.integers(0, VOCABULARY - 1), max_size=12),

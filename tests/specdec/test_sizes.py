@@ -59,6 +59,7 @@ def test_foreign_formats_are_refused_without_a_try(format_: str) -> None:
             read(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(FORMATS), st.integers(0, 2**32), st.integers(0, 200))
 def test_damaged_headers_give_a_size_or_an_error_and_decoding_never_another_size(

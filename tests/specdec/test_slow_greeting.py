@@ -46,6 +46,7 @@ def slow() -> Iterator[str]:
     context.term()
 
 
+@pytest.mark.slow
 def test_patience_grows_from_one_attempt_to_the_next(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an answer that is to be resumed tries: each time only for a while, and longer and longer in it."""
     monkeypatch.setattr(channel, "_FIRST_BACKOFF_S", 0.02)
@@ -62,6 +63,7 @@ def test_patience_grows_from_one_attempt_to_the_next(slow: str, monkeypatch: pyt
             pytest.fail("it was hung up on each time before it could greet")
 
 
+@pytest.mark.slow
 def test_who_has_been_greeted_is_as_impatient_as_before(slow: str) -> None:
     with connect(slow) as link:
         link.ensure_connected()

@@ -91,6 +91,7 @@ def test_a_split_survives_an_outage(text_pair: Pair, servers: dict[str, str]) ->
     assert got == generate_local(model, prompt, options)
 
 
+@pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_refused_before_anything_is_computed(text_pair: Pair) -> None:
     model = text_pair.target
     with pytest.raises(ModelError, match="shorten it"):

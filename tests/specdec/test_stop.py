@@ -17,6 +17,7 @@ def pushed(tokenizer: object, stops: tuple[str, ...], ids: list[int]) -> int | N
     return next((count for count, token in enumerate(ids, 1) if watcher.push(token)), None)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.text(alphabet="aé€😀 \n", max_size=60),

@@ -62,6 +62,7 @@ def test_another_vocabulary_is_refused_and_the_old_draft_stays(
         assert list(decoder.generate(prompt, OPTIONS))
 
 
+@pytest.mark.slow
 def test_there_is_nothing_to_swap_where_nothing_drafts(text_pair: Pair, servers: dict[str, str]) -> None:
     with patiently_connected(servers[text_pair.target.path]) as link:
         for method in ("ar", "ngram"):

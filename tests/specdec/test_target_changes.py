@@ -146,6 +146,7 @@ def test_weights_that_nobody_loads_are_told_apart_by_their_files(model_root, tmp
     assert files_digest(tmp_path) == files_digest(tmp_path / "none") == b""
 
 
+@pytest.mark.slow
 def test_a_verifier_that_restarts_with_a_tuned_target_between_answers_is_noticed(
     text_pair: Pair, start_server: StartServer, tmp_path: Path
 ) -> None:
@@ -178,6 +179,7 @@ def test_an_answer_of_another_target_is_refused(text_pair: Pair, start_server: S
             assert (isinstance(received[0], ErrorDown) and received[0].code == ERROR_TARGET) == refused
 
 
+@pytest.mark.slow
 def test_an_edge_that_has_greeted_an_earlier_verifier_greets_again(
     text_pair: Pair, start_server: StartServer
 ) -> None:
@@ -197,6 +199,7 @@ def test_an_edge_that_has_greeted_an_earlier_verifier_greets_again(
             list(decoder.generate(prompt, options))
 
 
+@pytest.mark.slow
 def test_a_greeting_finds_the_digest_of_the_weights_ready(
     text_pair: Pair, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_the_best_are_kept_with_their_parents_and_no_deeper_than_there_is_room()
     assert tree().prune(scores, 4, 2) == [0, 1, 2, 3] and tree().prune(scores, 4, 0) == []
 
 
+@pytest.mark.slow
 @given(trees(), st.data())
 def test_moving_the_root_keeps_every_path_behind_it(grown: TokenTree, data: st.DataObject) -> None:
     top = data.draw(st.integers(ROOT, len(grown) - 1))

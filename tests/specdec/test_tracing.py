@@ -80,6 +80,7 @@ def address(text_pair: Pair, spans: Spans, log: StringIO) -> Iterator[str]:
     thread.join(PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_one_trace_holds_what_edge_and_cloud_did(
     address: str, spans: Spans, text_pair: Pair, log: StringIO
 ) -> None:
@@ -138,6 +139,7 @@ def test_every_span_ends_also_where_drafts_are_refuted_and_links_lost(
     assert len(judged) == (0 if method == "ar" else len(decoder.stats.rounds))
 
 
+@pytest.mark.slow
 def test_a_stream_is_traced_as_well(address: str, spans: Spans, text_pair: Pair) -> None:
     with patiently_connected(address) as link:
         decoder = EdgeDecoder(link, text_pair.draft, "ar", tracing=spans.tracing)
@@ -147,6 +149,7 @@ def test_a_stream_is_traced_as_well(address: str, spans: Spans, text_pair: Pair)
     assert len({span.context.trace_id for span in spans.ended()}) == 1
 
 
+@pytest.mark.slow
 def test_an_edge_that_traces_nothing_makes_no_spans_in_the_cloud(
     address: str, spans: Spans, text_pair: Pair
 ) -> None:

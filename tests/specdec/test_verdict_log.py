@@ -64,6 +64,7 @@ def test_several_may_log_into_one_folder(tmp_path: Path) -> None:
     assert not any(log.dropped for log in logs)
 
 
+@pytest.mark.slow
 def test_a_part_appears_in_time_though_answers_never_pause(tmp_path: Path) -> None:
     log = VerdictLog(tmp_path, part_s=0.2)
     end = time.monotonic() + 30.0
@@ -112,6 +113,7 @@ def test_an_edge_logs_what_it_was_told(text_pair: Pair, servers: dict[str, str],
     assert found.vocabulary == text_pair.target.vocabulary_fingerprint
 
 
+@pytest.mark.slow
 def test_a_verifier_logs_what_it_has_said_when_a_session_ends(
     text_pair: Pair, start_server: StartServer, tmp_path: Path
 ) -> None:

@@ -124,6 +124,7 @@ def test_a_body_that_does_not_come_is_left_also_if_its_request_was_sent_before_a
         assert is_closed(silent)
 
 
+@pytest.mark.slow
 def test_who_sends_a_byte_now_and_then_is_left_too(server: Server) -> None:
     with server.connect() as slow, pytest.raises(OSError):
         for _ in range(40):
@@ -195,12 +196,14 @@ def test_headers_that_come_in_one_piece_are_bounded_too(server: Server, head: by
     assert server.ask(b"abc").endswith(b"3")
 
 
+@pytest.mark.slow
 def test_headers_within_the_bound_are_taken_in_one_piece(server: Server) -> None:
     with server.connect() as asking:
         asking.sendall(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\na: " + b"b" * 32_000 + b"\r\n\r\n")
         assert asking.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 def test_silent_connections_make_room_for_those_that_ask(
     quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +252,7 @@ def test_the_limit_of_descriptors_is_raised() -> None:
     assert int(told) == (1 << 20 if hard == resource.RLIM_INFINITY else hard)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_",
     [
@@ -266,6 +270,7 @@ def test_what_strangers_send_leaves_no_line_in_the_log(
     assert caplog.records == []
 
 
+@pytest.mark.slow
 def test_a_body_that_is_malformed_after_its_request_was_replied_to_leaves_no_line_in_the_log(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -285,6 +290,7 @@ HUNG_UP = pytest.param(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "drain_s"), [(signal.SIGTERM, 0.1), (signal.SIGINT, 3600.0), HUNG_UP])
 def test_requests_that_outlast_the_drain_time_are_answered_and_silent_clients_are_left(
     number: signal.Signals, drain_s: float, monkeypatch: pytest.MonkeyPatch

@@ -146,6 +146,7 @@ def saved(tmp_path: Path, **changes: Any) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_saved_run_is_played_with_its_own_settings(tmp_path: Path) -> None:
     """A round of one client: 4 draft forwards of 5 ms and one of 40; two tokens each."""
     done = call("plan", "fleet", "--against", str(saved(tmp_path)))

@@ -117,6 +117,7 @@ def test_a_model_is_downloaded_once_and_is_there_in_both_formats(
     assert get_model("tiny") == folder
 
 
+@pytest.mark.slow
 def test_of_several_that_get_it_at_once_one_downloads(
     cache: Path, at_hand: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

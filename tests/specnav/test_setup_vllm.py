@@ -147,6 +147,7 @@ def test_what_a_worker_elsewhere_lacks_is_told_in_a_line() -> None:
     assert "the input batch of this vLLM has no num_reqs: " in missing_in(SimpleNamespace(**runner))
 
 
+@pytest.mark.slow
 def test_a_small_target_takes_one_thread_also_on_vllm() -> None:
     from cloud_verifier.engine_vllm.target import VllmTarget
 

@@ -73,6 +73,7 @@ def test_closed_streams_and_other_encodings_end_in_one_line_or_nothing() -> None
     assert done.stderr == b"" and done.stdout in (b"1\n", b"0\n")
 
 
+@pytest.mark.slow
 def test_no_descriptor_of_a_closed_stream_is_taken_by_something_else() -> None:
     code = (
         "import os; from specnav.cli.streams import steady_streams; steady_streams(); "
@@ -81,6 +82,7 @@ def test_no_descriptor_of_a_closed_stream_is_taken_by_something_else() -> None:
     assert shell(f'{sys.executable} -c "{code}" <&- >&- 2>&-').returncode == 0
 
 
+@pytest.mark.slow
 def test_what_the_output_cannot_encode_is_printed_as_an_escape() -> None:
     code = "from specnav.cli.streams import steady_streams; steady_streams(); print('\\u20ac 5')"
     done = subprocess.run(

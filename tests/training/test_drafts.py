@@ -320,6 +320,7 @@ def test_a_draft_of_a_targets_layers_is_kept_in_the_targets_number_type(tmp_path
     assert kept_dtype(target.path) == kept_dtype(folder) == torch.float16
 
 
+@pytest.mark.slow
 def test_the_curve_shows_what_the_log_says_last(tmp_path: Path, charts: None) -> None:
     log = tmp_path / "draft.log"
     lines = [{"step": 25, "seconds": 1.0, "loss": 2.0}]

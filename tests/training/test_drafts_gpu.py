@@ -29,6 +29,7 @@ from tests.training.test_drafts import little
 from tests.training.words import WORDS, distil_spec
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [3, 64])
 def test_greedy_answers_in_bulk_are_those_written_one_group_after_the_other(model_root: Path, slots: int) -> None:
     target = DraftNetwork(str(model_root / "text-target"))

@@ -206,6 +206,7 @@ def test_lookups_are_replayed_round_by_round_and_remember_earlier_answers() -> N
     assert found.agreement == 1.0  # nothing was looked up for the first
 
 
+@pytest.mark.slow
 def test_the_better_of_both_gains_what_a_perfect_draft_gains(model_root: Path) -> None:
     target = DraftNetwork(str(model_root / "text-target"))
     texts = [text for text in target.answer(question_prompts(target.loaded, WORDS, "words"), 15)]
