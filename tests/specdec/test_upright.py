@@ -145,19 +145,26 @@ HOSTILE = {
 }
 
 
+def seconds_for(data: bytes) -> float:
+    """The processor's time for a header; the least of three, as Python may look for garbage meanwhile."""
+
+    def once() -> float:
+        began = time.thread_time()
+        assert picture_size(data) == (168, 84)
+        return time.thread_time() - began
+
+    return min(once() for _ in range(3))
+
+
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_no_header_takes_long(kind: str) -> None:
     """A verifier's sockets wait for it."""
     whole = saved("PNG")
     data = whole[:-12] + HOSTILE[kind] + whole[-12:]
-    began = time.thread_time()
-    assert picture_size(data) == (168, 84)
-    assert time.thread_time() - began < 0.1
+    assert seconds_for(data) < 0.1
 
 
 def test_a_large_exif_in_many_parts_of_a_jpeg_is_not_read_whole() -> None:
     whole, part = saved("JPEG"), b"Exif\0\0" + bytes(65_000)
     segments = (b"\xff\xe1" + (len(part) + 2).to_bytes(2, "big") + part) * 500
-    began = time.thread_time()
-    assert picture_size(whole[:2] + segments + whole[2:]) == (168, 84)
-    assert time.thread_time() - began < 0.1
+    assert seconds_for(whole[:2] + segments + whole[2:]) < 0.1
