@@ -36,8 +36,6 @@ LONGEST = ("test_drill.py", "test_calibrate.py", "test_bench_run.py", "test_bag_
 FEW = 40
 """If more tests fail, none of the failures is attributed to other files: half a minute in which the machine was slow
 makes a dozen miss their bounds."""
-WHOLE_FILE = 100
-"""As many marks a file counts for that is marked as a whole."""
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
@@ -120,13 +118,8 @@ def files_in_front() -> dict[Path, bool]:
 
 
 def slow_first() -> list[Path]:
-    """All files with tests; those with most marks `slow` begin first: one that begins last is waited for alone."""
-
-    def slow(path: Path) -> int:
-        lines = [line for line in path.read_text().splitlines() if "mark.slow" in line]
-        return WHOLE_FILE if any(line.startswith("pytestmark") for line in lines) else len(lines)
-
-    return sorted(sorted(TESTS.rglob("test_*.py")), key=slow, reverse=True)
+    """All files with tests; those with the mark `slow` begin first: one that begins last is waited for alone."""
+    return sorted(sorted(TESTS.rglob("test_*.py")), key=lambda path: "mark.slow" not in path.read_text())
 
 
 def main(arguments: Sequence[str]) -> int:
