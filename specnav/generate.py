@@ -234,15 +234,15 @@ def _named_models(config: GenerateConfig) -> _Models:
     from specdec.methods import get_method
 
     method = get_method(config.method)
+    drafts = method.needs_draft_model or method.cloud_drafts
     if config.pair is None:
         target = config.target_model or str(DEFAULT_TARGET)
         # Where nothing is drafted with a model, its tokenizer alone is used: that of the target.
-        drafts = method.needs_draft_model or method.cloud_drafts
         draft = config.draft_model or (str(DEFAULT_DRAFT) if drafts or config.target_model is None else target)
         return _Models(method, target, draft, config.exits)
     pair = pair_named(config.pair)
     target, draft = config.target_model or pair.target, config.draft_model or pair.draft
-    if not draft and (method.needs_draft_model or method.cloud_drafts):
+    if not draft and drafts:
         print(f"specnav: {pair.tells_no_draft(f'{LOOKUP_METHOD} drafts')}", file=sys.stderr)
         method = get_method(LOOKUP_METHOD)
     return _Models(method, target, draft or target, config.exits or pair.exits)

@@ -41,7 +41,7 @@ from specdec.link.wire import (
 )
 from specdec.methods import HINT_ORDERS, Method
 from specdec.models import LoadedModel, Prompt
-from specdec.models.loaded import fingerprint, speaks
+from specdec.models.loaded import fingerprint, speaks, tokens_of
 from specdec.options import MAX_TOKEN_ID, GenerationOptions
 from specdec.pictures.sizes import PictureRules, picture_size
 from specdec.sampling.recoveries import Recovery
@@ -176,9 +176,8 @@ def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
 
 def check_tokenizer(welcome: Welcome, tokenizer: Any) -> None:
     """Raise VocabularyMismatch unless a tokenizer has the target's vocabulary: its prompts would be other texts."""
-    whole = {index: token for token, index in tokenizer.get_vocab().items()}
-    with_rows = {index: token for index, token in whole.items() if index < welcome.vocab_size}
-    if welcome.vocabulary not in (fingerprint(with_rows), fingerprint(whole)):
+    # Earlier versions of a verifier say a fingerprint of all tokens, also of those without a row in the embedding.
+    if not any(welcome.vocabulary == fingerprint(tokens_of(tokenizer, rows)) for rows in (welcome.vocab_size, None)):
         raise VocabularyMismatch(
             f"the tokenizer of the prompts and target {welcome.model} have different vocabularies: give a draft model, "
             "whose tokenizer it is, of the target's family"

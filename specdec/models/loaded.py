@@ -195,8 +195,7 @@ class LoadedModel:
         """All tokens that the model can produce, by id. The tokenizer may have more, such as an added padding token
         without a row in the embedding.
         """
-        known: dict[str, int] = self.tokenizer.get_vocab()
-        return {index: token for token, index in known.items() if index < self.vocab_size}
+        return tokens_of(self.tokenizer, self.vocab_size)
 
     @cached_property
     def vocabulary_fingerprint(self) -> bytes:
@@ -394,6 +393,12 @@ def record_forwards(model: LoadedModel) -> None:
         static.warm_up(model.runner.new_cache(_RECORDED_AHEAD), _RECORDED_AHEAD)
 
 
+def tokens_of(tokenizer: Any, rows: int | None = None) -> dict[int, str]:
+    """A tokenizer's tokens by id. rows: only those with a row in an embedding of this size."""
+    known: dict[str, int] = tokenizer.get_vocab()
+    return {index: token for token, index in known.items() if rows is None or index < rows}
+
+
 def fingerprint(tokens: Mapping[int, str]) -> bytes:
     """8 bytes that are equal for two vocabularies (text by id) exactly when the vocabularies are equal."""
     digest = hashlib.sha256()
@@ -408,7 +413,7 @@ def speaks(model: LoadedModel, vocabulary: bytes) -> bool:
     """
     if vocabulary == model.vocabulary_fingerprint:
         return True
-    whole = {index: token for token, index in model.tokenizer.get_vocab().items()}
+    whole = tokens_of(model.tokenizer)
     return max(whole) >= model.vocab_size and vocabulary == fingerprint(whole)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from spec_vlm_nav.console.access import AccessRole
-from spec_vlm_nav.console.files import Audit
+from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.pages import Pages
 
 

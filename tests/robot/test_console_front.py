@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 from spec_vlm_nav.common.errors import ConsoleError
 from spec_vlm_nav.console.access import AccessRole, AccessTokens, add_token, make_token
 from spec_vlm_nav.console.aside import read_aside
-from spec_vlm_nav.console.files import Audit
+from spec_vlm_nav.console.audit import Audit
 from tests.robot.console_served import Served
 
 SOON_S = 0.5  # a console that is held up for longer does not hold up STOP

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from spec_vlm_nav.console.files import RobotFiles
+from spec_vlm_nav.console.robot_files import RobotFiles
 
 
 def test_files_are_listed_newest_first_and_a_ticket_is_good_once(tmp_path):

@@ -11,8 +11,9 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.motion.geofence import Geofence
 from spec_vlm_nav.motion.parameters import executor_config, safety_config
-from spec_vlm_nav.motion.places import BESIDE_M, STEP_M, Geofence, RearConfig, RearWatch
+from spec_vlm_nav.motion.rear import BESIDE_M, STEP_M, RearConfig, RearWatch
 from tests.robot.faulty_robot import DEFAULTS, FaultyRobot
 
 HERE = Pose(0.0, 0.0, 0.0)

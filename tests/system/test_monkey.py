@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from spec_vlm_nav.motion.places import Geofence
+from spec_vlm_nav.motion.geofence import Geofence
 from specnav.errors import UsageError
 from tests.system.monkey import run
 from tests.system.monkey.planted import COVERED, PLANTED, plant

@@ -2,7 +2,8 @@
 
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.gate import SafetyGate
-from spec_vlm_nav.motion.places import Geofence, RearWatch
+from spec_vlm_nav.motion.geofence import Geofence
+from spec_vlm_nav.motion.rear import RearWatch
 from spec_vlm_nav.motion.response.liveness import CHANGED, JUDGED_OVER, Liveness
 from spec_vlm_nav.motion.response.monitor import ResponseMonitor
 from spec_vlm_nav.motion.stopping import RestDetector

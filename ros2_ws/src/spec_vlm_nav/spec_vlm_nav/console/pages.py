@@ -31,9 +31,10 @@ import time
 from typing import Any
 
 from spec_vlm_nav.console.access import AccessRole, MessageBucket
-from spec_vlm_nav.console.files import Audit, RobotFiles
+from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.open_page import BURST, Control, Page, RATE, Send, StopTimer
 from spec_vlm_nav.console.orders import FAULTS, MOVING, Orders, read_at_once, ReadMission
+from spec_vlm_nav.console.robot_files import RobotFiles
 from spec_vlm_nav.console.robots import ConsoleRobot, in_short, Robots
 from spec_vlm_nav.console.words import LONGEST_WORDS, STOPPING
 from spec_vlm_nav.language.stop_words import is_stop

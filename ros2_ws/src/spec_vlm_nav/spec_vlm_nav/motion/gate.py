@@ -29,9 +29,10 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, ZERO
 from spec_vlm_nav.motion.ahead.collision import AheadWatch
 from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, SILENT
+from spec_vlm_nav.motion.geofence import Geofence
 from spec_vlm_nav.motion.latches import Latches
 from spec_vlm_nav.motion.limits import SafetyConfig, slew
-from spec_vlm_nav.motion.places import Geofence, RearWatch
+from spec_vlm_nav.motion.rear import RearWatch
 from spec_vlm_nav.motion.response.comparing import DeviationKind, Discrepancy
 from spec_vlm_nav.motion.response.monitor import ResponseMonitor
 from spec_vlm_nav.motion.watchdogs import (

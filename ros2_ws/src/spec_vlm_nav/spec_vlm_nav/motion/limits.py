@@ -22,7 +22,7 @@ import math
 from spec_vlm_nav.common.geometry import Velocity
 from spec_vlm_nav.common.parameters import fixed
 from spec_vlm_nav.motion.ahead.collision import AheadConfig
-from spec_vlm_nav.motion.places import RearConfig
+from spec_vlm_nav.motion.rear import RearConfig
 from spec_vlm_nav.motion.response.comparing import ResponseConfig
 from spec_vlm_nav.motion.watchdogs import WatchdogConfig
 

@@ -101,6 +101,6 @@ class TwistStops:
     def _braked(self) -> Velocity:
         config, last = self.config, self._last
         return Velocity(
-            slew(last.linear, 0.0, 0.0, config.linear_deceleration / config.rate_hz, 1.0),
-            slew(last.angular, 0.0, 0.0, config.angular_deceleration / config.rate_hz, 1.0),
+            slew(last.linear, 0.0, 0.0, config.linear_deceleration, 1.0 / config.rate_hz),
+            slew(last.angular, 0.0, 0.0, config.angular_deceleration, 1.0 / config.rate_hz),
         )

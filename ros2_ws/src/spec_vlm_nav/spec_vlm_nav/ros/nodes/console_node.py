@@ -37,9 +37,10 @@ from spec_vlm_nav.common.errors import ConsoleError, ParameterError
 from spec_vlm_nav.common.kept_file import given_path, home
 from spec_vlm_nav.console.access import AccessRole, AccessTokens, add_token, check_binding, make_token
 from spec_vlm_nav.console.aside import read_aside
-from spec_vlm_nav.console.files import Audit, RobotFiles
+from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.pages import Pages
 from spec_vlm_nav.console.parameters import CONSOLE
+from spec_vlm_nav.console.robot_files import RobotFiles
 from spec_vlm_nav.ros.basics import steady_timer
 from spec_vlm_nav.ros.console.robot import RosRobot
 from spec_vlm_nav.ros.declare import declare

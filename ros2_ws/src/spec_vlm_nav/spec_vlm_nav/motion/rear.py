@@ -12,7 +12,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Where the robot may drive, by odometry: within the geofence, and back over places it has just left."""
+"""
+How far the way straight back is known to be free, from where the robot has just been.
+
+No sensor looks behind the robot. It may drive back only over places that its middle passed a short
+while ago, and only while odometry is valid; anything else would be driving blind.
+"""
 
 from __future__ import annotations
 
@@ -20,47 +25,12 @@ from collections import deque
 from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.geometry import Pose
 
 SPACING_M = 0.02
 STEP_M = 0.02
 BESIDE_M = 0.06  # a point within this distance of a visited place counts as visited
 KEPT = 600
-
-
-class Geofence:
-    """
-    A circle around the place where an instruction began; no motion may leave it.
-
-    It holds the centre; `radius_m` 0 means no fence.
-    """
-
-    def __init__(self) -> None:
-        self.middle: Pose | None = None
-
-    def begin(self, pose: Pose | None) -> None:
-        """Centre the circle on a pose; None: on the next pose received."""
-        self.middle = pose
-
-    def hear(self, pose: Pose) -> None:
-        """Use a valid pose as the centre if none is set."""
-        if self.middle is None:
-            self.middle = pose
-
-    def distance_m(self, pose: Pose) -> float:
-        """Return the distance of a pose from the centre, m."""
-        return 0.0 if self.middle is None else pose.distance(self.middle)
-
-    def objection(self, pose: Pose, motion: Motion, radius_m: float) -> str:
-        """Return why a motion would leave the circle, or lead further out of it; else ""."""
-        if not radius_m or self.middle is None or not motion.distance_m:
-            return ""
-        ahead = motion.distance_m
-        end = Pose(pose.x + ahead * math.cos(pose.yaw), pose.y + ahead * math.sin(pose.yaw), pose.yaw)
-        away = self.distance_m(end)
-        if away <= radius_m or away <= self.distance_m(pose):
-            return ""
-        return f"leads {away:.2f} m from where the instruction began; the geofence is {radius_m:g} m"
 
 
 @dataclass(frozen=True)
@@ -79,12 +49,7 @@ class _Place:
 
 
 class RearWatch:
-    """
-    The places that the robot has visited.
-
-    No sensor looks behind it. It may drive back only over places that its middle passed a short
-    while ago, and only while odometry is valid; anything else would be driving blind.
-    """
+    """The places that the robot has visited, by odometry."""
 
     def __init__(self) -> None:
         self._places: deque[_Place] = deque(maxlen=KEPT)
