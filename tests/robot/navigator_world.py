@@ -78,7 +78,7 @@ class World:
     def find(self, text, job=None):
         number = (job or self.jobs[-1]).number
         action = find_action(text)
-        self.navigator.on_event(ActionFound(number, action, text, b"jpeg", self.now), self.now)
+        self.navigator.on_event(ActionFound(number, action, text, b"jpeg %d" % number, self.now), self.now)
         return self
 
     def answer(self, text, job=None):
@@ -111,7 +111,7 @@ def link(world, state):
 
 def unverified(world, text):
     job = world.jobs[-1].number
-    found = ActionFound(job, find_action(text), text, b"jpeg", world.now, unverified=True)
+    found = ActionFound(job, find_action(text), text, b"jpeg %d" % job, world.now, unverified=True)
     world.navigator.on_event(found, world.now)
     world.navigator.on_event(Answered(job, ModelAnswer(text), unverified=True), world.now)
     return world

@@ -55,7 +55,7 @@ def test_one_decision_at_a_time_and_the_next_from_a_frame_after_the_motions_end(
     world.ended().run(0.6)
     assert len(world.jobs) == 2 and world.jobs[1].frame.received > end + 0.2
     assert world.jobs[1].last_actions == (Action(ActionKind.FORWARD, 75),) and world.jobs[1].past == (
-        b"jpeg",
+        b"jpeg 1",
     )
 
 

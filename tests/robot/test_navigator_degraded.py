@@ -106,6 +106,16 @@ def test_a_late_word_on_an_older_decision_changes_nothing():
     assert world.reports[-1].verification is Verification.ROLLED_BACK
 
 
+def test_a_refuted_decision_is_taken_back_with_what_was_decided_after_it():
+    world = unverified(degraded().answer(FORWARD).ended().run(0.3), FORWARD)
+    first = world.jobs[-1]
+    link(world.ended(), UP).run(0.3).answer(TURN)  # verified, before the word on the older one
+    reconcile(world, TURN, first).run(0.4)
+    assert [r.verification for r in world.reports[-2:]] == [Verification.VERIFIED, Verification.ROLLED_BACK]
+    assert world.kinds[-1] is CommandKind.HOLD and len(world.jobs) == 4
+    assert len(world.jobs[-1].last_actions) == 1 and world.jobs[-1].past == (b"jpeg 1",)
+
+
 def test_the_draft_models_stop_stands_still_but_only_the_target_ends_the_instruction():
     world = unverified(degraded(), STOP).run(5)
     assert world.kinds[-1] is CommandKind.HOLD and world.outcomes == [] and len(world.jobs) == 1

@@ -184,6 +184,24 @@ def test_an_open_answer_is_verified_before_the_next_job_is_decided(start):
     assert begun == [True]
 
 
+def test_an_open_answer_is_verified_where_the_link_came_back_during_the_next_job(start):
+    def script(job, cancel, on_text):
+        if job.number == 1:
+            return alone(job, cancel, on_text)
+        decider.link_state = LinkState.UP
+        return ModelAnswer("two")
+
+    worker, events, decider = start(script, lambda question, cancel: ModelAnswer("no action"))
+    decider.link_state = LinkState.LOST
+    worker.begin(job(1))
+    wait_for(events, 2)
+    worker.begin(job(2))
+    assert wait_for(events, 4)[2:] == [
+        Answered(2, ModelAnswer("two")),
+        Reconciled(1, None, ModelAnswer("no action")),
+    ]
+
+
 @pytest.mark.parametrize("how", ["canceled", "new instruction", "canceled while verified"])
 def test_an_open_answer_of_an_instruction_that_is_over_is_dropped(start, how):
     verifying, calls = threading.Event(), []

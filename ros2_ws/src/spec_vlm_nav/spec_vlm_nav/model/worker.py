@@ -167,8 +167,9 @@ class DecisionWorker:
                 continue
             event = self._decide(item)
             self._post(event)
-            if isinstance(event, Answered):
-                self._open = None if event.answer.open is None else (item, event.answer.open)
+            # An older open answer is still verified where the link came back during this job.
+            if isinstance(event, Answered) and event.answer.open is not None:
+                self._open = (item, event.answer.open)
         self._decider.close()
 
     def _settle_open(self, next_: _Ticket | None = None) -> None:

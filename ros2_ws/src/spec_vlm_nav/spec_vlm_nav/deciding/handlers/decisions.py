@@ -109,13 +109,13 @@ def confirm(s: Situation, event: Reconciled, now: float) -> None:
 
 
 def roll_back(s: Situation, event: Reconciled, now: float) -> None:
-    """Stand still, undo the draft model's action in the memory, and look again."""
+    """Stand still, undo the draft model's action and all after it in the memory, and look again."""
     decision = s.unverified.take(event.job)
     if decision is None:
         return
     s.abandon(ErrorCode.CANCELED, "rolled back")
     s.stand(CommandKind.HOLD, SUPERVISOR, "rolled back")
-    s.decision.take_back()
+    s.decision.take_back(decision.jpeg)
     if s.policy is decision.policy:  # the memory is of no use to another policy
         s.policy.state = decision.policy_before
     s.out.report(decision.told(Verification.ROLLED_BACK, event))
@@ -170,7 +170,7 @@ def _act(s: Situation, current: DecisionInProgress, event: ActionFound, now: flo
     current.report = replace(current.report, sequence=sequence)
     if event.unverified:
         s.unverified.decision = OpenDecision(
-            current.job.number, event.action, sequence, current.report, s.policy, before, now
+            current.job.number, event.action, event.jpeg, sequence, current.report, s.policy, before, now
         )
         s.out.log("warn", f"UNVERIFIED, the draft model alone: {words}")
     s.out.spoke(reasoning, words, event.unverified)

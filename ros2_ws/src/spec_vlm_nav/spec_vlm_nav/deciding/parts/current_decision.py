@@ -115,11 +115,15 @@ class CurrentDecision:
         self._frames.append(jpeg)
         self._actions.append(action)
 
-    def take_back(self) -> None:
-        """Remove the last recorded decision, if there is any."""
-        if self._actions:
-            self._actions.pop()
-            self._frames.pop()
+    def take_back(self, jpeg: bytes) -> None:
+        """Remove the decision of this frame and all later ones, if it is still recorded."""
+        if not any(frame is jpeg for frame in self._frames):
+            return
+        last = None
+        while last is not jpeg:
+            last = self._frames.pop()
+            if self._actions:
+                self._actions.pop()
 
     def forget(self) -> None:
         """Remove all recorded decisions: a new instruction begins."""
@@ -132,12 +136,14 @@ class OpenDecision:
     """
     An unverified decision with the data to confirm it or roll it back.
 
-    action: the draft model's action. policy, policy_before: the exploration policy that was used,
-    and its memory before this decision. at: time of the decision, s.
+    action: the draft model's action. jpeg: its frame, as it is remembered. policy, policy_before:
+    the exploration policy that was used, and its memory before this decision. at: time of the
+    decision, s.
     """
 
     job: int
     action: Action
+    jpeg: bytes
     sequence: int
     report: DecisionReport
     policy: ExplorationPolicy
