@@ -25,6 +25,7 @@ def test_report_loads_nothing(page):
     assert ReadPage(page).loaded == [] and "url(" not in page and "<script" not in page and "@import" not in page
 
 
+@pytest.mark.slow
 def test_report_shows_every_method_the_timelines_and_the_papers_figures(page):
     found = ReadPage(page)
     text = " ".join(found.words)
@@ -42,6 +43,7 @@ def test_report_shows_every_method_the_timelines_and_the_papers_figures(page):
     assert "Timeline of hf-generate" not in found.titles
 
 
+@pytest.mark.slow
 def test_report_says_at_the_top_what_is_emulated_and_paced(page):
     top = " ".join(ReadPage(page[: page.index("All methods")]).words)
     assert "RTT 40 ms" in top and "verify forwards at least 30 ms" in top and "hf-generate" in top

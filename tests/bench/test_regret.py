@@ -291,6 +291,7 @@ def test_auto_finds_out_when_a_hopeless_world_has_changed() -> None:
     assert sum(one.gained for one in last.rounds if one.mode != "alone") > 100
 
 
+@pytest.mark.slow
 def test_a_late_draft_that_takes_no_forward_says_nothing_of_forwards(changing: list[AnswerStats]) -> None:
     """It is judged by what is verified already, in no time: `auto` once held the cloud to be that fast."""
     assert not any(": 0 ms a token" in one.why for answer in changing for one in answer.rounds)

@@ -239,6 +239,7 @@ class TestARun:
         (cell,) = StudyResults.load(tmp_path / "s" / "clients").cells
         assert cell.row.cores_others == pytest.approx(0.1)
 
+    @pytest.mark.slow
     def test_what_fails_ends_it_with_its_reason_and_keeps_the_rest(self, tmp_path) -> None:
         flags = {"out": tmp_path / "s", "methods": ("sd",), "gamma": 3}
         with pytest.raises(UsageError, match="the verifier ended"):

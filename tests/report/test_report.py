@@ -36,6 +36,7 @@ def test_report_loads_nothing_from_outside(page: tuple[Path, str]) -> None:
     assert "url(" not in re.sub(r"url\(#\w+\)", "", text) and "@import" not in text and "<script" not in text
 
 
+@pytest.mark.slow
 def test_report_shows_every_part(page: tuple[Path, str]) -> None:
     _, text = page
     for part in (
@@ -50,18 +51,21 @@ def test_report_shows_every_part(page: tuple[Path, str]) -> None:
     assert text.count("Map of episode") == 3
 
 
+@pytest.mark.slow
 def test_moves_of_the_exploration_policy_are_marked_as_not_the_models(page: tuple[Path, str]) -> None:
     _, text = page
     assert text.count('<span class="tag policy">exploration policy</span>') == 3
     assert text.count("<s>The next action is turn left 30 degree.</s>") == 3
 
 
+@pytest.mark.slow
 def test_answers_that_were_not_understood_are_shown_as_such(page: tuple[Path, str]) -> None:
     _, text = page
     assert text.count('<span class="tag bad">not understood</span>') == 1
     assert "“The next action is move forward 75.”" in text
 
 
+@pytest.mark.slow
 def test_gif_moves_and_keeps_to_its_budget(page: tuple[Path, str]) -> None:
     run, _ = page
     data = (run / "demo.gif").read_bytes()

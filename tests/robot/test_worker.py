@@ -188,7 +188,7 @@ def test_an_open_answer_is_verified_where_the_link_came_back_during_the_next_job
     def script(job, cancel, on_text):
         if job.number == 1:
             return alone(job, cancel, on_text)
-        decider.link_state = LinkState.UP
+        decider.becomes(LinkState.UP)
         return ModelAnswer("two")
 
     worker, events, decider = start(script, lambda question, cancel: ModelAnswer("no action"))

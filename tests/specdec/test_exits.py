@@ -253,6 +253,7 @@ def test_exits_out_of_range_of_a_model_are_refused(pair: Pair) -> None:
         Exits(pair.target, ExitAdapters(1, size, 16), (0, 1))
 
 
+@pytest.mark.slow
 def test_a_quantised_model_keeps_a_head_whose_rows_can_be_picked(model_root: Path) -> None:
     model = load_model(model_root / "text-target", device="cpu", quantize="8bit")
     exits = random_exits(model)
