@@ -18,6 +18,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def _download(source: Packaged, scratch: Path, say: Say) -> Path:
         try:
             child = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                preexec_fn=die_with_parent,
+                preexec_fn=partial(die_with_parent, os.getpid()),
             )  # fmt: skip
         except OSError as error:
             raise UsageError(f"cannot run pip ({error.strerror})") from error

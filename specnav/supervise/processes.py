@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol
@@ -82,12 +83,18 @@ def last_words(log: Path) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def die_with_parent() -> None:
-    """For `preexec_fn`: make the kernel end the child when the thread that started it dies."""
+def die_with_parent(parent: int) -> None:
+    """For `preexec_fn`: make the kernel end the child when the thread that started it dies.
+
+    Args:
+        parent: Process ID of the process that starts the child.
+    """
     # Runs in the child between fork and exec: only async-signal-safe calls are allowed, so the library is
     # loaded before.
     if _libc is not None and hasattr(_libc, "prctl"):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it died before
+            os._exit(1)
 
 
 class Supervisor:
@@ -156,7 +163,7 @@ class Supervisor:
             env={**os.environ, **spec.environment},
             cwd=spec.cwd,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=partial(die_with_parent, os.getpid()),
         )
 
     def wait_ready(self, child: Child, timeout_s: float) -> str:

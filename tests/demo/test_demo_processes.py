@@ -134,6 +134,19 @@ def test_two_children_of_one_name_are_refused(supervisor: Supervisor) -> None:
         supervisor.start(python("a", POLITE))
 
 
+def test_a_child_whose_parent_died_before_it_could_ask_for_that_ends_by_itself() -> None:
+    code = (
+        "import os, time\nfrom specnav.supervise.processes import die_with_parent\n"
+        "parent = os.getpid()\n"
+        "if os.fork(): os._exit(0)\n"
+        "while os.getppid() == parent: time.sleep(0.001)\n"
+        "die_with_parent(parent)\nprint('alive', flush=True)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=root, timeout=60)
+    assert (run.returncode, run.stdout) == (0, b"")
+
+
 def test_children_die_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom specnav.supervise.processes import ChildSpec, Supervisor\n"

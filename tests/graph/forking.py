@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -137,7 +137,7 @@ def connected() -> tuple[socket.socket, socket.socket]:
 
 def serve(connection: socket.socket) -> list[str] | None:
     """Fork what is asked for until no caller asks any more: None. In a child: what to run."""
-    selector = selectors.DefaultSelector()
+    selector, here = selectors.DefaultSelector(), os.getpid()
     selector.register(connection, selectors.EVENT_READ)
     while True:
         for key, _ in selector.select():
@@ -161,7 +161,7 @@ def serve(connection: socket.socket) -> list[str] | None:
                 connection.close()
                 for descriptor in open_ones:
                     os.close(descriptor)
-                prepare(request, logs)
+                prepare(request, logs, here)
                 return list(request["argv"])
             for log in logs:
                 os.close(log)
@@ -169,10 +169,10 @@ def serve(connection: socket.socket) -> list[str] | None:
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, tells))
 
 
-def prepare(request: dict, logs: Sequence[int]) -> None:
+def prepare(request: dict, logs: Sequence[int], parent: int) -> None:
     """Make a forked process one that looks freshly started. logs: where stdout and stderr go."""
     os.setsid()
-    die_with_parent()
+    die_with_parent(parent)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
@@ -210,7 +210,7 @@ def forking_parent() -> ForkingParent:
             [sys.executable, "-m", "tests.graph.forking", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            preexec_fn=die_with_parent,
+            preexec_fn=partial(die_with_parent, os.getpid()),
         )
     parent = ForkingParent(ours)
     atexit.register(process.wait, 30)  # last registered, first called: after hanging up
@@ -234,9 +234,10 @@ def forked_children(parent: ForkingParent | None = None) -> Iterator[None]:
 def parent_below() -> ForkingParent:
     """A parent that is forked from this process, which has no threads yet; it ends with it."""
     ours, theirs = connected()
+    here = os.getpid()
     if not os.fork():
         ours.close()
-        die_with_parent()
+        die_with_parent(here)
         take_name("forking_parent")
         serve_and_run(theirs)
         os._exit(0)
