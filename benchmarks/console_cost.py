@@ -9,7 +9,7 @@ another machine; it acknowledges pictures and reads nothing else. Its CPU use is
 --chromium, a real browser runs here, and its drawing counts too. Each round without the console is compared with the
 neighbouring round with it: the spread of these differences shows how reliable the difference of the medians is. At the
 end, a mission of six steps is run, started over the page's socket. Run this on a quiet machine; figures:
-docs/figures.md.
+docs/notebook/measurements.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python -m benchmarks.console_times --stops 50
 
 Runs the real graph (verifier, simulator, robot nodes) and a headless Chromium on this machine. The figures are in
-docs/figures.md.
+docs/notebook/measurements.md.
 """
 
 from __future__ import annotations

@@ -17,7 +17,14 @@ SHARE = 0.25
 
 
 class OverSpent(SpecdecError):
-    """A client's grammars and pictures have used up its budget of worker time: try again later."""
+    """A client's grammars and pictures have used up its budget of worker time. wait_s: when to try again."""
+
+    def __init__(self, wait_s: int) -> None:
+        super().__init__(
+            "your grammars and pictures have taken more computing time than one client may have: try again in "
+            f"{wait_s} s, with simpler ones"
+        )
+        self.wait_s = wait_s
 
 
 class Account:
@@ -45,10 +52,7 @@ class Account:
             self._fill()
             left_s = self._left_s
         if left_s <= 0.0:
-            raise OverSpent(
-                "your grammars and pictures have taken more computing time than one client may have: try again in "
-                f"{1 + int(-left_s / self._share)} s, with simpler ones"
-            )
+            raise OverSpent(1 + int(-left_s / self._share))
 
     @property
     def owed_s(self) -> float:

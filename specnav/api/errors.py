@@ -26,10 +26,15 @@ _MOST_SAID = 1000
 
 
 class ApiError(Exception):
-    """A request that was refused or failed. param: the wrong field; code: for programs."""
+    """A request that was refused or failed. param: the wrong field; code: for programs. wait_s: when to try again."""
 
     def __init__(
-        self, status: int, message: str, param: str | None = None, code: str | None = None
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        wait_s: int = RETRY_AFTER_S,
     ) -> None:
         message = message if len(message) <= _MOST_SAID else f"{message[:_MOST_SAID]}…"
         super().__init__(message)
@@ -38,6 +43,7 @@ class ApiError(Exception):
         self.kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
         self.param = param if param is None else param[:_MOST_SAID]
         self.code = code
+        self.wait_s = wait_s
 
     @property
     def body(self) -> dict[str, object]:
@@ -50,7 +56,7 @@ class ApiError(Exception):
     def headers(self) -> dict[str, str]:
         """HTTP headers that belong to the error."""
         if self.status in (429, 503):
-            return {"Retry-After": str(RETRY_AFTER_S)}
+            return {"Retry-After": str(self.wait_s)}
         return {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
 
 
@@ -70,7 +76,9 @@ def wrong(param: str, message: str, code: str | None = None) -> ApiError:
 def api_error(error: SpecdecError) -> ApiError:
     """The ApiError for an error of an answer."""
     message = " ".join(str(error).split())
-    if isinstance(error, OverSpent | JobCancelled):
+    if isinstance(error, OverSpent):
+        return ApiError(429, message, code="rate_limit_exceeded", wait_s=error.wait_s)
+    if isinstance(error, JobCancelled):
         return ApiError(429, message, code="rate_limit_exceeded")
     if isinstance(error, VerifierBusy):
         return ApiError(429, message, code="verifier_busy")

@@ -84,7 +84,8 @@ def test_a_round_gains_as_many_tokens_as_the_acceptance_says(alpha: float) -> No
     assert played.counted.gained / played.counted.rounds == pytest.approx(expected_tokens(alpha, 4), rel=0.03)
 
 
-MEASURED = {  # docs/figures.md, "How many one verifier serves": tokens/s of 8 and 16 clients, cores not busy
+# docs/notebook/measurements.md, "How many one verifier serves": tokens/s of 8 and 16 clients, cores not busy
+MEASURED = {
     ("ar", 0): (82, 155), ("ar", 40): (82, 159), ("ar", 80): (82, 155),
     ("cloud-sd", 0): (95, 171), ("cloud-sd", 40): (96, 168), ("cloud-sd", 80): (94, 169),
     ("sd", 0): (74, 148), ("sd", 40): (75, 149), ("sd", 80): (54, 98),

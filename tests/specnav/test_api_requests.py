@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from specdec.isolation.accounts import OverSpent
 from specdec.models.prompt import Message
 from specnav.api.asking.asked import ApiRequest, chat_asked, completion_asked
 from specnav.api.asking.bodies import HARMLESS, NEUTRAL, ChatBody, CompletionBody, read_body
@@ -408,6 +409,11 @@ def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
     for bind in ("8000", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":80"):
         with pytest.raises(UsageError, match="give HOST:PORT"):
             ApiConfig("tcp://a:1", bind=bind)
+
+
+def test_a_client_over_its_budget_of_time_is_told_the_same_wait_in_header_and_text() -> None:
+    said = api_error(OverSpent(40))
+    assert said.status == 429 and said.headers["Retry-After"] == "40" and "try again in 40 s" in said.message
 
 
 def test_the_desk_gives_places_in_order_and_refuses_beyond_its_queue() -> None:

@@ -1,7 +1,7 @@
 """How long STOP takes from a page's socket, or POST /stop, to the topic, while others abuse the console.
 
 A console_node of its own and loopback alone: python -m tests.stress.console_stop --seconds 6. The figures are in
-docs/figures.md.
+docs/notebook/measurements.md.
 """
 
 from __future__ import annotations

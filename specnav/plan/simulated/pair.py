@@ -35,8 +35,8 @@ MAX_DEPTH = 16
 DRAFT_BYTES, TREE_BYTES, VERDICT_BYTES, HINTED_BYTES = 18, 125, 15, 173
 """Sizes of a round's messages on the shipped text pair: a chain, a tree, a verdict, and a verdict with its hints."""
 OVERHEAD_MS = 1.0
-"""Time of a round between a verdict and the next message (docs/figures.md: 0.35 on quiet cores, 1.3 to 4 with other
-work). Without it, a draft that is ready could join the forward that begins when its verdict is sent.
+"""Time of a round between a verdict and the next message (docs/notebook/measurements.md: 0.35 on quiet cores, 1.3 to 4
+with other work). Without it, a draft that is ready could join the forward that begins when its verdict is sent.
 """
 TOKEN_BYTES = 3
 """Bytes per prompt token on the wire."""
