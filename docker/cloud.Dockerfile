@@ -75,7 +75,7 @@ ENV HF_HOME=/models/hub
 VOLUME /models
 USER 10001:10001
 EXPOSE 5555
-# A hand-shake of the verifier's own protocol; loading a large model takes a while.
+# One token from the verifier, or its hand-shake where there is no key for it; loading a large model takes a while.
 HEALTHCHECK --interval=10s --timeout=15s --start-period=300s --retries=3 \
     CMD ["python", "docker/healthcheck.py", "tcp://127.0.0.1:5555", "/keys/health.key"]
 CMD ["specnav", "serve", "--bind", "tcp://0.0.0.0:5555", "--keys", "/keys"]

@@ -59,7 +59,7 @@ def record(config: Any) -> None:
 
 @makes("config", "specnav.play.config:PlayConfig")
 def play(config: Any) -> None:
-    """Publish a bag's messages into a running ROS graph; topics that could move a robot only if named."""
+    """Publish a bag's messages into a running ROS graph; velocities and motion commands only if they are named."""
     need_rosbags()
     with needs_ros("playing a bag", "specnav replay decides a bag's frames"):
         from specnav.play.live import play as play_live

@@ -75,13 +75,23 @@ bench_app = typer.Typer(
 )
 
 
-def _command(name: str, epilog: str, leave_out: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Any]:
-    """A command of the group that has the settings of a run as its options."""
+AT_PAPER = {
+    "limit": {"shown": "none, or 2 with --at-paper-acceptance"},
+    "max_new_tokens": {"shown": "64 tokens, or 48 with --at-paper-acceptance"},
+}
+"""`changes` to a run's settings in commands that shorten it at the paper's acceptance."""
+OF_STUDY = {name: {"shown": "the study's own"} for name in ("methods", "limit", "max_new_tokens", "point")}
+
+
+def _command(
+    name: str, epilog: str, leave_out: Sequence[str] = (), changes: Mapping[str, Mapping[str, Any]] | None = None
+) -> Callable[[Callable[..., Any]], Any]:
+    """A command of the group that has the settings of a run as its options. changes: to their help (see `takes`)."""
 
     def wrap(function: Callable[..., Any]) -> Any:
         # Options are made if the command line contains "bench", in either spelling.
         function.__name__ = "bench"
-        made = takes("given", "specnav.bench.settings:BenchConfig", leave_out=leave_out)(function)
+        made = takes("given", "specnav.bench.settings:BenchConfig", leave_out=leave_out, changes=changes)(function)
         return bench_app.command(name, epilog=epilog)(made)
 
     return wrap
@@ -92,6 +102,7 @@ def _command(name: str, epilog: str, leave_out: Sequence[str] = ()) -> Callable[
     epilog="Examples:  specnav bench run   |   specnav bench run mt_bench.jsonl --methods ar,sd --rtt 40   |   "
     "specnav bench run --point go2-wifi6 --at-paper-acceptance   |   "
     "specnav bench run --acceptance tau:2.92@5 --draft-ms 20 --verify-ms 100",
+    changes=AT_PAPER,
 )
 @makes("words", "specnav.bench.settings:RunWords")
 def run(given: Mapping[str, Any], words: Any) -> None:
@@ -108,6 +119,7 @@ def run(given: Mapping[str, Any], words: Any) -> None:
     "points",
     epilog="Example:  specnav bench points all --at-paper-acceptance --out runs/points",
     leave_out=("point",),
+    changes={**AT_PAPER, "out": {"shown": "runs/points-<time>"}},
 )
 @makes("words", "specnav.bench.settings:PointsWords")
 def points(given: Mapping[str, Any], words: Any) -> None:
@@ -121,6 +133,11 @@ def points(given: Mapping[str, Any], words: Any) -> None:
     "study",
     epilog="Examples:  specnav bench study gamma,link   |   specnav bench study batch --out runs/batch   |   "
     "specnav bench study clients --batch-curve runs/batch   |   specnav bench study payloads --with vocab=150000",
+    changes={
+        **OF_STUDY,
+        "time_scale": {"shown": "0.25, or 1 for clients"},
+        "out": {"shown": "runs/study-<time>"},
+    },
 )
 @makes("words", "specnav.bench.settings:StudyWords")
 def study(given: Mapping[str, Any], words: Any) -> None:
@@ -134,6 +151,7 @@ def study(given: Mapping[str, Any], words: Any) -> None:
     "clients",
     epilog="Example:  specnav bench clients 1,8,16 --methods sd --verify-ms 40",
     leave_out=("resume",),
+    changes={"out": {"shown": "runs/clients-<time>"}},
 )
 @makes("words", "specnav.bench.settings:ClientsWords")
 @takes("server", "cloud_verifier.config:ServerConfig", only=("groups",))
@@ -149,6 +167,13 @@ def clients(given: Mapping[str, Any], server: Mapping[str, Any], words: Any) -> 
     "drafts",
     epilog="Example:  specnav bench drafts --backends torch:4bit,gguf:q4_0 --models models/Qwen2-0.5B --rtt 40",
     leave_out=("draft_model", "acceptance"),
+    changes={
+        "methods": {"shown": "ar,sd,fsd,auto"},
+        "limit": {"shown": "8"},
+        "max_new_tokens": {"shown": "48 tokens"},
+        "rtt_ms": {"shown": "40 ms"},
+        "out": {"shown": "runs/study-<time>"},
+    },
 )
 @makes("words", "specnav.bench.settings:DraftsWords")
 def drafts(given: Mapping[str, Any], words: Any) -> None:

@@ -63,8 +63,8 @@ class DemoConfig:
     method: str = same_as(
         DecodingOptions,
         "method",
-        help="How answers are decoded: ar decodes in the cloud alone, the others draft on the robot. Any method of the "
-        "robot's nodes, with axes (sd+length:token:0.7).",
+        help="How answers are decoded: ar and cloud-sd decode in the cloud alone, the others draft on the robot. Any "
+        "method of the robot's nodes, with axes (sd+length:token:0.7).",
     )
     out: Path | None = setting(None, "Folder of the run.", metavar="FOLDER", shown="runs/demo-<time>")
     split: str = setting("heldout", "Rooms: heldout (never trained on) or train.", choices=SPLITS)

@@ -26,11 +26,15 @@ class DrillConfig:
     seed: int = same_as(GenerationOptions, "seed")
     out: Path | None = setting(None, "Folder of the report.", metavar="DIR", shown="runs/drill-<time>")
     cancels: int = setting(
-        0, "Leak check: cancel this many instructions and watch memory.", 0, 10_000, metavar="N"
+        0,
+        "Leak check: cancel this many instructions, at least 20, and watch memory; 0: no check.",
+        0,
+        10_000,
+        metavar="N",
     )
     cycles: int = setting(
         0,
-        "Leak check: deactivate and activate vlm_nav_node this many times.",
+        "Leak check: deactivate and activate vlm_nav_node this many times, at least 20; 0: no check.",
         0,
         10_000,
         metavar="N",

@@ -51,7 +51,7 @@ class MissionConfig:
         None,
         "JSON file of the results; with --demo: the run's folder.",
         metavar="PATH",
-        shown="runs/mission-<time>",
+        shown="none; with --demo runs/mission-<time>",
     )
 
 

@@ -57,7 +57,7 @@ class MotionState(enum.Enum):
     MOVING = 1
     REACHED = 2  # done within tolerance, standing still
     STOPPED = 3  # standing still as asked (STOP or HOLD)
-    BLOCKED = 4  # commanded, but odometry shows no motion: an obstacle holds the robot
+    BLOCKED = 4  # commanded, but the robot no longer moves, or slides aside: an obstacle holds it
     EXPIRED = 5  # the deadline or the timeout passed first
     REFUSED = 6
     STALE_ODOM = 7

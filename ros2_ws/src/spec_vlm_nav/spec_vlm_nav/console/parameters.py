@@ -43,7 +43,9 @@ CONSOLE: tuple[Parameter, ...] = (
     Parameter("require_operator", False,
               "Dead man's switch: the robot stops when the page in control is lost (motion_node's own "
               "require_operator also keeps it standing without an operator)."),
-    Parameter("page_timeout_s", 0.6, "A page without a heartbeat for this long loses control, s.", 0.3, 10.0),
+    Parameter("page_timeout_s", 0.6,
+              "A page without a heartbeat for this long loses control, s; without require_operator "
+              "after 5 s at the earliest.", 0.3, 10.0),
     Parameter("page_busy_s", 0.4,
               "If the page in control does not respond for this long while the robot moves, the robot "
               "stops, as no STOP would be heard, s; 0: not watched.", 0.0, 10.0),

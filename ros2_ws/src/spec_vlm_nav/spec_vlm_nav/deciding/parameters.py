@@ -88,13 +88,13 @@ VLM_NAV: tuple[Parameter, ...] = (
     Parameter("connect_timeout_s", DecoderSettings.connect_timeout_s,
               "Longest wait for the verifier's handshake, s.", 0.05, 60.0),
     Parameter("reply_timeout_s", DecoderSettings.reply_timeout_s,
-              "Silence of the verifier that counts as a lost link, s.", 0.05, 60.0),
+              "Silence of the verifier during an answer that counts as a lost link, s.", 0.05, 60.0),
     limit(Tighter.LOWER, "link_timeout_s", DecoderSettings.link_timeout_s,
           "Link monitor: silence that counts as a lost link, s.", 0.3, 60.0),
     live("resume_timeout_s", DecoderSettings.resume_timeout_s,
          "An interrupted answer resumes if the verifier is back within this time, s; 0: never.", 0.0, 60.0),
     limit(Tighter.EARLIER, "on_link_loss", DecoderSettings.on_link_loss,
-          "Without a verifier: stop (and give up after a while), hold (wait as long as it takes), or "
+          "Without a verifier: stop (and give up after patience_s), hold (wait as long as it takes), or "
           "draft_only_slow (the draft model decides alone, slowly, marked unverified).",
           choices=ON_LINK_LOSS),
     live("answer_order", DecoderSettings.answer_order,
@@ -142,8 +142,8 @@ VLM_NAV: tuple[Parameter, ...] = (
           "Give up after this many motions blocked, refused or without response, with no progress in "
           "between.", 1, 100),
     limit(Tighter.LOWER_0_OFF, "patience_s", 30.0,
-          "Give up after this time without camera, odometry, usable answers or (on_link_loss stop) "
-          "verifier, s; 0: never.", 0.0, 86400.0),
+          "Give up after this time without camera, odometry, collision sensor, a ready robot, usable answers "
+          "or (on_link_loss stop) verifier, s; 0: never.", 0.0, 86400.0),
     live("early_action", True,
          "Move when the action sentence is verified; false: when the whole answer is complete."),
     live("prefetch", False,
