@@ -278,10 +278,14 @@ def test_answers_go_on_when_a_node_is_killed(running, edges):
     gone = [p for p in psutil.process_iter() if of_session(p, running.node)]
     assert any("raylet" in p.name() for p in gone)
     gone += [child for p in gone for child in p.children(recursive=True)]
+    pids = {p.pid for p in gone}
+    assert any(one.report.pid in pids for one in running.status().replicas)
     for process in gone:
         process.kill() if process.is_running() else None
     edges.more(6)
-    running.until(lambda status: status.count("ready") == 2)
+    running.until(
+        lambda status: status.count("ready") == 2 and all(one.report.pid not in pids for one in status.replicas)
+    )
 
 
 def test_down_ends_everything(running):
