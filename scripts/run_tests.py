@@ -5,7 +5,7 @@ Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they 
 test that computes runs beside them; mypy runs only where they leave a core idle. Then the tests that only compute take
 all cores. A test can still miss a bound in real time because of another file: what failed is run once more at the end,
 alone; what fails then has failed. Command-line arguments go to both runs of pytest. `--fast`, which `make check` gives,
-leaves out tests that are marked `graph` or `slow`.
+leaves out tests that are marked `graph` or `slow`. Processes that tests leave running count as a failure.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
+import psutil
 import pytest
 
 FAST = "not graph and not slow and not docker"
@@ -37,6 +38,10 @@ FEW = 40
 """If more tests fail, none of the failures is attributed to other files: half a minute in which the machine was slow
 makes a dozen miss their bounds."""
 TESTS = Path(__file__).resolve().parents[1] / "tests"
+RUN = f"SPECNAV_TEST_RUN={os.getpid()}-{time.time_ns()}"
+"""In the environment of all that these tests start."""
+TO_END_S = 15.0
+"""Processes may take this long to end after the last test."""
 
 
 @dataclass
@@ -74,7 +79,7 @@ def yield_the_cores(pid: int, always: bool) -> None:
 def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
     """Start `python -m words`. quiet: its output is kept until it has ended, and it has a session of its own."""
     # One thread a worker: the models of the tests are small, and more threads than cores make all of them slower.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **dict([RUN.split("=")])}
     # Hundreds of processes start here: each would compile all it imports.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", *words]
@@ -122,6 +127,21 @@ def slow_first() -> list[Path]:
     return sorted(sorted(TESTS.rglob("test_*.py")), key=lambda path: "mark.slow" not in path.read_text())
 
 
+def left_behind() -> list[psutil.Process]:
+    """End the processes that tests have started and not ended, and return them."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(OSError):  # it has ended, or is another user's
+            if RUN.encode() in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                found.append(process)
+    left: list[psutil.Process] = psutil.wait_procs(found, TO_END_S)[1]
+    for process in left:
+        with suppress(psutil.Error):
+            print(f"left behind by a test: {process.pid} {' '.join(process.cmdline())[:200]}", flush=True)
+            process.kill()
+    return left
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run everything, whatever fails on the way; returns 0 when nothing failed."""
     cores = os.cpu_count() or 1
@@ -158,6 +178,7 @@ def main(arguments: Sequence[str]) -> int:
     for part, ask in enumerate(again):
         if tested[part] == pytest.ExitCode.TESTS_FAILED:
             tested[part] = ask()
+    failed |= bool(left_behind())
     return int(failed or any(code not in (0, nothing) for code in tested) or set(tested) == {nothing})
 
 

@@ -1,4 +1,4 @@
-"""What `make test` does with tests that missed a bound in real time beside other work."""
+"""What `make test` does with tests that missed a bound in real time beside other work, and with what tests leave."""
 
 import importlib.util
 import json
@@ -36,3 +36,15 @@ def test_only_a_few_failures_are_asked_again_and_their_second_answer_counts(runn
         assert code == 7 and asked == [("graph", 0, ["-k", "some", "--lf", "--lfnf=none"])]
     else:
         assert code == 1 and not asked
+
+
+@pytest.mark.slow
+def test_a_process_that_a_test_leaves_is_named_and_ended(runner, monkeypatch, capfd):
+    monkeypatch.setattr(runner, "TO_END_S", 0.01)
+    leaves = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    assert not runner.left_behind()
+    runner.start("one that leaves a process", ["timeit", "-n1", "-r1", leaves]).wait()
+    (left,) = runner.left_behind()
+    assert f"left behind by a test: {left.pid} {sys.executable} -c" in capfd.readouterr().out
+    left.wait(10)
+    assert not runner.left_behind()
