@@ -166,7 +166,7 @@ class Link:
             self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
             if self._clock() >= deadline or give_up():
                 raise LinkLost(
-                    f"no verifier answers at {where} (tried for {self.connect_timeout_s:g} s): "
+                    f"no verifier answers at {where} within {self.connect_timeout_s:g} s: "
                     "check that it runs and the address is right"
                 )
 
