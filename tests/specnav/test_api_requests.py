@@ -409,7 +409,7 @@ def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="open to other machines"):
             ApiConfig("tcp://a:1", bind=bind)
         ApiConfig("tcp://a:1", bind=bind, api_keys=tmp_path)
-    for bind in ("8000", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":80"):
+    for bind in ("8000", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":80", "127.0.0.1:" + 5000 * "9"):
         with pytest.raises(UsageError, match="give HOST:PORT"):
             ApiConfig("tcp://a:1", bind=bind)
 
