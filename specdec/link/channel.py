@@ -139,8 +139,7 @@ class Link:
             VerifierBusy: The verifier accepts no client at present.
             VersionMismatch: The verifier speaks another version of the protocol.
             ProtocolError: The verifier refused, or something else answers.
-            KeyRefused: The verifier does not accept the key.
-            OptionsError: The key's file cannot be used.
+            KeyRefused: The verifier does not accept the key, or the key's file cannot be used any more.
         """
         if self.told is not None:
             return self.told
