@@ -14,6 +14,7 @@ import json
 import sys
 import time
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 from specdec.errors import KeyRefused, LinkLost, SpecdecError, VerifierBusy
@@ -61,8 +62,9 @@ def check_verifier(address: str, key: str | None) -> str:
 
 
 def check_console(address: str) -> str:
-    """What is well with a console. Raises OSError or ValueError."""
-    with urllib.request.urlopen(address, timeout=3.0) as reply:
+    """What is well with a console. Raises OSError, ValueError or HTTPException."""
+    without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # Docker may give containers a proxy
+    with without_proxy.open(address, timeout=3.0) as reply:
         robots = json.load(reply)["robots"]
     if not robots:
         raise ValueError("the console answers, and no robot speaks to it")
@@ -90,7 +92,7 @@ def check_motion(topic: str) -> str:
 
 
 def check(address: str, key: str | None) -> str:
-    """What is well at an address. Raises SpecdecError, OSError, ValueError or KeyError."""
+    """What is well at an address. Raises SpecdecError, OSError, ValueError, KeyError or HTTPException."""
     if address.startswith("ros:"):
         return check_motion(address.removeprefix("ros:"))
     return check_console(address) if address.startswith("http:") else check_verifier(address, key)
@@ -102,7 +104,7 @@ def main(arguments: list[str]) -> int:
     key = arguments[1] if len(arguments) > 1 and Path(arguments[1]).is_file() else None
     try:
         well = check(address, key)
-    except (SpecdecError, OSError, ValueError, KeyError) as error:
+    except (SpecdecError, OSError, ValueError, KeyError, HTTPException) as error:
         sys.stderr.write(f"unhealthy: {error}\n")
         return 1
     sys.stdout.write(f"healthy: {well}\n")

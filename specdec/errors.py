@@ -55,7 +55,9 @@ class VersionMismatch(ProtocolError):
 
 
 class KeyRefused(ProtocolError):
-    """The verifier does not take this edge's key, or only one of the two sides has keys."""
+    """The verifier does not take this edge's key, its file cannot be used any more, or only one of the two sides has
+    keys.
+    """
 
 
 def first_line(error: BaseException) -> str:

@@ -157,7 +157,7 @@ _BIAS = Setting("", -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS, name="a bias of logit_bias"
 def _checked_biases(pairs: object) -> tuple[tuple[int, float], ...]:
     if not isinstance(pairs, (tuple, list)) or len(pairs) > MAX_BIASED_TOKENS:
         raise OptionsError(
-            f"logit_bias must be a tuple of at most {MAX_BIASED_TOKENS} (token id, bias) pairs"
+            f"logit_bias must be at most {MAX_BIASED_TOKENS} pairs of a token id and a bias"
         )
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

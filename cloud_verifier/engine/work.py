@@ -173,6 +173,8 @@ class SessionWork(QueuedSession):
 
     def _open(self) -> Plan[None]:
         message, context = self._message, self._context
+        if message.stream:
+            self._check_drafts(message.speculate)
         verifier = self._new_verifier()
         yield from verifier.prefill.plan(prompt_from_wire(message), message.history, admit=self._admit)
         token = None
@@ -259,15 +261,19 @@ class SessionWork(QueuedSession):
             raise ProtocolError(
                 "rejection sampling needs a draft for every token: it cannot decode without drafts"
             )
+        self._check_drafts(message.speculate)
         self._stream(verifier, message.speculate)
         return
         yield  # a plan that needs nothing
 
-    def _stream(self, verifier: Verifier, speculate: int) -> None:
-        """Decode without edge drafts from here on, until a draft comes or the answer ends."""
+    def _check_drafts(self, speculate: int) -> None:
+        """Raise ProtocolError if the cloud is asked for drafts and can make none."""
         models = self._context.models
         if speculate and models.draft_model is None and not models.looks_up:
             raise ProtocolError("this verifier has no draft model: start it with --draft-model")
+
+    def _stream(self, verifier: Verifier, speculate: int) -> None:
+        """Decode without edge drafts from here on, until a draft comes or the answer ends."""
         self._speculate = speculate
         self._alone = not verifier.finished
 

@@ -135,7 +135,7 @@ class Server:
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise VerifierError(
-                f"cannot listen on {config.bind} ({error}): choose a free port or stop what uses it"
+                f"cannot listen on {config.bind} ({error}): choose an address of this machine and a free port"
             ) from error
         self.bind: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
         self._connections.start()

@@ -23,10 +23,10 @@ def is_loopback(bind: str) -> bool:
 
 
 def is_ipv6(address: str) -> bool:
-    """Whether tcp://HOST:PORT names an IPv6 address. ZeroMQ uses those only where it is told to, and would then prefer
-    them for names, too.
+    """Whether tcp://HOST:PORT names an IPv6 address, or * for all addresses of both kinds. ZeroMQ uses IPv6 only where
+    it is told to, and would then prefer it for names, too. Without IPv6 on the machine, * is all IPv4 addresses.
     """
-    return "[" in address
+    return "[" in address or "//*:" in address
 
 
 def _is_plain(host: str) -> bool:

@@ -139,8 +139,7 @@ class Link:
             VerifierBusy: The verifier accepts no client at present.
             VersionMismatch: The verifier speaks another version of the protocol.
             ProtocolError: The verifier refused, or something else answers.
-            KeyRefused: The verifier does not accept the key.
-            OptionsError: The key's file cannot be used.
+            KeyRefused: The verifier does not accept the key, or the key's file cannot be used any more.
         """
         if self.told is not None:
             return self.told
@@ -166,7 +165,7 @@ class Link:
             self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
             if self._clock() >= deadline or give_up():
                 raise LinkLost(
-                    f"no verifier answers at {where} (tried for {self.connect_timeout_s:g} s): "
+                    f"no verifier answers at {where} within {self.connect_timeout_s:g} s: "
                     "check that it runs and the address is right"
                 )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from specdec.errors import KeyRefused, LinkLost
+from specdec.errors import KeyRefused, LinkLost, OptionsError
 from specdec.link.binding import check_address, is_ipv6
 from specdec.link.greeting import mechanism_at
 from specdec.link.keys import read_key, use_key
@@ -63,12 +63,15 @@ class Dealer:
 
     def open(self, address: str) -> None:
         """Replace the socket by a new one that connects to tcp://HOST:PORT. Raises LinkLost for an unusable address,
-        OptionsError for an unusable key file.
+        KeyRefused for a key file that cannot be used any more.
         """
         self.close()
         self.address = address
         check_address(address, error=LinkLost)
-        key = None if self._key is None else read_key(self._key)
+        try:
+            key = None if self._key is None else read_key(self._key)
+        except OptionsError as error:  # it was good when the edge started: no option of the present answer is wrong
+            raise KeyRefused(str(error)) from error
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.IPV6, is_ipv6(address))
         socket.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)

@@ -12,6 +12,7 @@ import secrets
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -82,7 +83,7 @@ class FleetRoute:
         Raises:
             LinkLost: No directory answers.
             VerifierBusy: The directory has no verifier for this edge.
-            KeyRefused: The directory does not accept the key.
+            KeyRefused: The directory does not accept the key, or the key's file cannot be used any more.
             VersionMismatch: The directory speaks another version.
             ProtocolError: The directory could not read the request.
         """
@@ -127,7 +128,8 @@ class FleetRoute:
         if not self._at:
             return False
         self._hear_all()
-        self._ask()
+        with suppress(KeyRefused):  # raised again when a verifier is needed
+            self._ask()
         return bool(self._planned)
 
     def rest(self) -> None:

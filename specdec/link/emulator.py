@@ -50,7 +50,9 @@ class Emulator:
             self._front.bind(listen)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
-            raise OptionsError(f"cannot listen on {listen} ({error}): choose a free port") from error
+            raise OptionsError(
+                f"cannot listen on {listen} ({error}): choose an address of this machine and a free port"
+            ) from error
         self.listen: str = self._front.getsockopt_string(zmq.LAST_ENDPOINT)
         self._backs: dict[bytes, zmq.Socket[bytes]] = {}
         # Disconnected edges leave their sockets behind, so only sockets with events are read.

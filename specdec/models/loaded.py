@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -105,7 +104,7 @@ class LoadedModel:
     @property
     def name(self) -> str:
         """The public name: the hub id, or the last part of a local path."""
-        return Path(self.path).name if os.path.exists(self.path) else self.path
+        return os.path.basename(os.path.abspath(self.path)) if os.path.exists(self.path) else self.path
 
     def _stand_on(
         self,

@@ -220,7 +220,8 @@ class EdgePool:
             if grammar is not None:
                 grammar.check_room(options.max_new_tokens)
         except OptionsError as error:
-            raise wrong("max_tokens", str(error).replace("max_new_tokens", "max_tokens")) from None
+            field = asked.length_field
+            raise wrong(field, str(error).replace("max_new_tokens", field)) from None
         text = AnswerText(draft.tokenizer, options.stop, options.min_new_tokens)
         edge = self._take(owner, prompt.ids)
         try:

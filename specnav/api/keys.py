@@ -7,13 +7,13 @@ its owner out from the next request on.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import secrets
 from pathlib import Path
 
+from cloud_verifier.logs import EventLog
 from specdec.errors import OptionsError
 from specdec.link.keys import read_private, write_private
 from specdec.whole_files import alone_in
@@ -71,11 +71,14 @@ def read_keys(path: Path) -> dict[str, str]:
 
 
 class ApiKeys:
-    """The keys that are valid now. If the file becomes unreadable, its last content stays valid."""
+    """The keys that are valid now. If the file becomes unreadable, its last content stays valid, and the log says so:
+    perhaps a key was to be revoked.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, log: EventLog) -> None:
         """Raises UsageError."""
         self._path = path
+        self._log = log
         self._seen: tuple[int, int, int] | None = self._state()
         self._names = read_keys(path)
 
@@ -94,9 +97,12 @@ class ApiKeys:
         state = self._state()
         if state == self._seen:
             return
-        with contextlib.suppress(UsageError):  # read again at the next request: its mode may change alone
+        try:
             self._names = read_keys(self._path)
-            self._seen = state
+        except UsageError as error:  # read again at the next request: its mode may change alone
+            self._log.warning("keys_unreadable", reason=str(error))
+            return
+        self._seen = state
 
     def _state(self) -> tuple[int, int, int] | None:
         try:

@@ -55,6 +55,7 @@ def draft_of(config: ApiConfig) -> tuple[str, ApiConfig]:
 def run_api(config: ApiConfig) -> int:
     """Serve; returns the exit code 0. Must run in the main thread. Raises UsageError or a SpecdecError."""
     check_packages()
+    from cloud_verifier.logs import EventLog, pass_on_warnings
     from specdec.errors import OptionsError
     from specdec.link.keys import read_key
     from specdec.methods import get_method
@@ -62,7 +63,8 @@ def run_api(config: ApiConfig) -> int:
     from specnav.api.server import address_of, listen
 
     # Check the flags before a large model is loaded.
-    keys = None if config.api_keys is None else ApiKeys(config.api_keys)
+    log = EventLog(sys.stderr, contents=config.log_contents)
+    keys = None if config.api_keys is None else ApiKeys(config.api_keys, log)
     if config.key is not None:
         read_key(config.key)
     if get_method(config.method).split:
@@ -72,7 +74,6 @@ def run_api(config: ApiConfig) -> int:
     listening = listen(config.bind)
     with listening:
         from cloud_verifier.loading import warm_up
-        from cloud_verifier.logs import EventLog, pass_on_warnings
         from cloud_verifier.serving import settle_memory
         from specdec.drafting.joint import join_forwards
         from specdec.errors import LinkLost
@@ -86,7 +87,6 @@ def run_api(config: ApiConfig) -> int:
         from specnav.api.request_queue import RequestQueue
         from specnav.api.server import ApiServer
 
-        log = EventLog(sys.stderr, contents=config.log_contents)
         for name in ("specdec", "uvicorn"):  # uvicorn's tracebacks could quote prompts
             pass_on_warnings(name, log)
         name, config = draft_of(config)

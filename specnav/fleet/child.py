@@ -14,6 +14,7 @@ import urllib.request
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from http.client import HTTPException
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.observing.metrics import PREFIX
@@ -30,6 +31,8 @@ it served. Only after failed starts or early exits does the pause before a resta
 """
 LOOK_S = 1.0
 MOST_METRICS_BYTES = 4 << 20
+_WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""A proxy, as $http_proxy names it, cannot reach the verifier's own machine."""
 _WORKING = re.compile(rf"^{PREFIX}working ([0-9.e+]+)$", re.MULTILINE)
 
 
@@ -60,9 +63,9 @@ class VerifierChild:
         if not self.metrics:
             return 0
         try:
-            with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=LOOK_S) as reply:
+            with _WITHOUT_PROXY.open(f"http://{self.metrics}/metrics", timeout=LOOK_S) as reply:
                 text = reply.read(MOST_METRICS_BYTES).decode()
-        except (OSError, ValueError):
+        except (OSError, ValueError, HTTPException):
             return 0
         found = _WORKING.search(text)
         return int(float(found[1])) if found else 0

@@ -79,7 +79,7 @@ class DirectoryServer:
             guards = (lambda identity, why: None, self._refuse)
             self._door = Authenticator(self._context, self._router, self.connections, keyring, log, *guards)
         try:
-            self._router.setsockopt(zmq.IPV6, is_ipv6(bind) or "//*:" in bind)
+            self._router.setsockopt(zmq.IPV6, is_ipv6(bind))
             self._router.bind(bind)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)

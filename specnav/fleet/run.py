@@ -307,16 +307,21 @@ def end_fleet(ray: Any, actor: Any, state: Path) -> None:
 
 
 def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: str) -> FleetStatus:
-    """Wait until the wanted replicas serve, until wait_s has passed, or until the remaining replicas have failed."""
+    """Wait until the wanted replicas serve, until wait_s has passed, or until the remaining replicas have failed.
+
+    Raises FleetError if the fleet is taken down meanwhile.
+    """
     until = time.monotonic() + wait_s
     told: set[str] = set()
     with console.status("") as line:
         while True:
             try:
                 status: FleetStatus = ray.get(actor.status.remote(), timeout=CALL_S)
-            except ray.exceptions.RayActorError:  # the directory died: Ray restarts it where it was
+            except ray.exceptions.RayActorError as error:  # the directory died: Ray restarts it where it was
                 if time.monotonic() > until:
                     raise
+                if find_actor(ray, DIRECTORY) is None:  # it does not; soon its cluster ends, and Ray would abort us
+                    raise FleetError("the fleet was taken down meanwhile: specnav fleet up starts one") from error
                 time.sleep(_LOOK_S)
                 continue
             ready = status.count("ready", status.generation)

@@ -19,6 +19,7 @@ from specdec.link.wire import (
     ERROR_REFUSED,
     ERROR_TOO_LARGE,
     AloneUp,
+    Down,
     DraftUp,
     ErrorDown,
     Open,
@@ -156,6 +157,16 @@ def test_nothing_of_a_session_that_has_failed_stays_until_the_collector_comes(te
         assert isinstance(cloud.last(2), ErrorDown) and watched() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(("stream", "first"), [(True, ErrorDown), (False, Opened)])
+def test_drafts_that_the_cloud_cannot_make_are_refused_before_the_first_token(
+    text_pair: Pair, stream: bool, first: type[Down]
+) -> None:
+    cloud = Cloud(text_pair.target)
+    cloud.submit_open(1, prompt_ids(1), stream=stream, speculate=4)
+    cloud.work()
+    assert [type(message) for _, message in cloud.said] == [first]
 
 
 def test_a_draft_model_is_left_in_peace_where_one_token_is_left(

@@ -25,8 +25,9 @@ from cloud_verifier.security.folder import new_pair
 from cloud_verifier.security.keyring import Keyring, utc_now
 from cloud_verifier.security.records import Quota
 from specdec.edge.decoder import connect
-from specdec.errors import OptionsError
+from specdec.errors import KeyRefused, OptionsError
 from specdec.link.binding import is_loopback
+from specdec.link.directory import FleetRoute
 from specdec.link.keys import read_key
 from tests.helpers.keys import Keys
 from tests.helpers.servers import Pair
@@ -207,6 +208,19 @@ def test_a_key_file_that_cannot_be_used_is_one_line(keys: Keys, spoil, said: str
         connect("tcp://127.0.0.1:5555", key=file)
     assert str(file) in str(refused.value) and "\n" not in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_key_file_that_is_lost_later_is_a_refusal_and_no_wrong_option(keys: Keys) -> None:
+    """The HTTP API blamed the client's request, and a robot the operator's."""
+    file = keys.new("robot-1")
+    link, route = connect("tcp://127.0.0.1:1", key=file), FleetRoute("fleet://127.0.0.1:1", file)
+    file.unlink()
+    with pytest.raises(KeyRefused, match="cannot read key file"):
+        link.ensure_connected()
+    route._at = "tcp://127.0.0.1:1"
+    assert not route.begin([1], []), "what is connected goes on"
+    with pytest.raises(KeyRefused, match="cannot read key file"):
+        route.next(0.0, lambda: True)
 
 
 def test_a_key_file_of_another_user_is_refused_with_the_owner_that_it_needs(monkeypatch, tmp_path: Path) -> None:

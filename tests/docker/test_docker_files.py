@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cloud_verifier.observing.http import StatusServer
 from specnav.paths import ROOT
 from tests.helpers.emulated import emulated
 from tests.helpers.verifier import verifier
@@ -299,9 +300,10 @@ def test_the_entrypoint_runs_ros2s_programs_with_the_python_of_the_environment(t
     assert done.returncode == 0 and done.stdout.endswith(" launch a b\n")
 
 
-def healthcheck(address: str) -> subprocess.CompletedProcess[str]:
+def healthcheck(address: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(DOCKER / "healthcheck.py"), address]
-    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=30)
+    environment = {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=30, env=environment)
 
 
 def test_the_health_check_says_in_one_line_that_nobody_is_there():
@@ -311,6 +313,15 @@ def test_the_health_check_says_in_one_line_that_nobody_is_there():
     done = healthcheck(f"tcp://127.0.0.1:{port}")
     assert done.returncode == 1
     assert done.stderr.startswith("unhealthy: no verifier answers at") and done.stderr.count("\n") == 1
+
+
+def test_the_health_check_of_a_console_needs_no_proxy():
+    """Docker hands its own proxy settings to every container."""
+    pages = {"/other": lambda: b'{"robots": 2}'}
+    console = StatusServer("127.0.0.1:0", lambda: b"", healthy=str, ready=str, more=pages)
+    done = healthcheck(f"http://{console.bind}/other", http_proxy="http://127.0.0.1:9", no_proxy="")
+    console.close()
+    assert done.returncode == 0 and done.stdout == "healthy: 2 robots\n", done.stderr
 
 
 def test_the_health_check_shakes_hands_with_a_verifier_through_the_emulator():

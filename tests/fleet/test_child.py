@@ -6,11 +6,13 @@ import errno
 import os
 import signal
 import sys
+import urllib.request
 from io import StringIO
 
 import pytest
 
 from cloud_verifier.config import ServerConfig
+from cloud_verifier.observing.http import StatusServer
 from specnav.fleet.child import FIRST_PAUSE_S, LASTING_S, MOST_PAUSE_S, VerifierChild, next_pause
 from tests.helpers.waiting import until
 
@@ -37,6 +39,18 @@ def test_one_that_does_not_last_is_waited_for_longer_and_longer(served_s: float,
         pauses.append(next_pause(pauses[-1], served_s, code))
     assert pauses[1] == 2 * FIRST_PAUSE_S and pauses[-1] == MOST_PAUSE_S
     assert next_pause(pauses[-1], LASTING_S + 1, code) == FIRST_PAUSE_S
+
+
+def test_the_load_of_a_verifier_is_read_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where $http_proxy is set and $no_proxy is not, no replica had work, and a fleet did not grow."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr(urllib.request, "_opener", None)
+    monkeypatch.setattr(VerifierChild, "_keep_alive", lambda self: None)
+    status = StatusServer("127.0.0.1:0", lambda: b"specdec_working 3.0\n", healthy=str, ready=str)
+    child = VerifierChild(ServerConfig("x"), lambda: None)
+    child.metrics = status.bind
+    assert child.working() == 3
+    status.close()
 
 
 @pytest.mark.graph

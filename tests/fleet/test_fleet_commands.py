@@ -145,7 +145,15 @@ def test_a_directory_that_dies_while_a_command_waits_is_waited_for(monkeypatch: 
             raise reply
         return reply
 
-    assert wait_settled(Ray(), directory(call), 60.0, Console(stderr=True), "replicas").settled
+    assert wait_settled(Ray(object()), directory(call), 60.0, Console(stderr=True), "replicas").settled
+
+
+def test_a_command_that_waits_ends_when_the_fleet_is_taken_down() -> None:
+    def call() -> FleetStatus:
+        raise RayActorError("the actor is dead")
+
+    with pytest.raises(FleetError, match="the fleet was taken down meanwhile"):
+        wait_settled(Ray(), directory(call), 60.0, Console(stderr=True), "upgraded")
 
 
 def test_replicas_of_an_earlier_upgrade_that_failed_do_not_end_the_wait_for_this_one(

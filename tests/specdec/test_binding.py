@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specdec.errors import LinkLost, OptionsError
-from specdec.link.binding import check_address
+from specdec.link.binding import check_address, is_ipv6
 from specdec.link.dealer import Dealer
 
 GOOD = ("tcp://127.0.0.1:5555", "tcp://[::1]:1", "tcp://name:65535", "fleet://10.0.0.1:5554")
@@ -19,6 +19,11 @@ def test_an_address_is_one(address: str) -> None:
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:0", "tcp://*:5555", "tcp://127.0.0.1:*"])
 def test_free_ports_and_all_hosts_are_for_listening(address: str) -> None:
     check_address(address, schemes=("tcp://",), bind=True)
+
+
+@pytest.mark.parametrize(("address", "is_one"), [("tcp://[::1]:0", True), ("tcp://*:0", True), ("tcp://a:5", False)])
+def test_all_addresses_of_a_machine_are_those_of_both_kinds(address: str, is_one: bool) -> None:
+    assert is_ipv6(address) is is_one
 
 
 BAD = (

@@ -35,6 +35,17 @@ def test_all_end_of_sequence_ids_are_known(pair: Pair) -> None:
     assert pair.target.eos_token_ids == frozenset(expected)
 
 
+@pytest.mark.parametrize("path", [".", "../text-target", "../text-target/"])
+def test_a_model_is_called_like_its_folder_however_that_is_written(
+    text_pair: Pair, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of `.` was empty, and the HTTP API then took every name."""
+    name = Path(text_pair.target.path).name
+    monkeypatch.chdir(text_pair.target.path)
+    monkeypatch.setattr(text_pair.target, "path", path.replace("text-target", name))
+    assert text_pair.target.name == name
+
+
 def test_draft_and_target_of_one_family_have_one_vocabulary_fingerprint(pair: Pair) -> None:
     assert pair.target.vocabulary_fingerprint == pair.draft.vocabulary_fingerprint
     assert len(pair.target.vocabulary_fingerprint) == 8

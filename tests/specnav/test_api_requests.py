@@ -6,10 +6,12 @@ import asyncio
 import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from cloud_verifier.logs import EventLog
 from specdec.isolation.accounts import OverSpent
 from specdec.models.prompt import Message
 from specnav.api.asking.asked import ApiRequest, chat_asked, completion_asked
@@ -338,7 +340,7 @@ def test_a_key_is_told_once_and_kept_as_a_hash(tmp_path: Path) -> None:
     place = tmp_path / "api.keys"
     secret, other = new_key(place, "laptop"), new_key(place, "desk")
     assert secret not in place.read_text() and place.stat().st_mode & 0o077 == 0
-    keys = ApiKeys(place)
+    keys = ApiKeys(place, EventLog(StringIO()))
     assert keys.owner(f"Bearer {secret}") == "laptop" and keys.owner(f"bearer {other}") == "desk"
     for wrong in ("", "Bearer", f"Basic {secret}", f"Bearer {secret}x", secret, "Bearer \ud800"):
         with pytest.raises(ApiError) as error:
@@ -353,7 +355,7 @@ def test_a_key_is_told_once_and_kept_as_a_hash(tmp_path: Path) -> None:
 def test_a_line_taken_out_shuts_its_owner_out(tmp_path: Path) -> None:
     place = tmp_path / "api.keys"
     secret, other = new_key(place, "laptop"), new_key(place, "desk")
-    keys = ApiKeys(place)
+    keys = ApiKeys(place, EventLog(StringIO()))
     lines = place.read_text().splitlines(keepends=True)
     place.write_text("# who\n\n" + lines[1])
     assert keys.owner(f"Bearer {other}") == "desk"
@@ -367,12 +369,14 @@ def test_a_file_that_could_not_be_read_counts_as_soon_as_it_can(tmp_path: Path) 
     """An editor's new file may be readable by others, and its time does not change with its mode."""
     place = tmp_path / "api.keys"
     secret, other = new_key(place, "laptop"), new_key(place, "desk")
-    keys = ApiKeys(place)
+    log = StringIO()
+    keys = ApiKeys(place, EventLog(log))
     kept = place.read_text().splitlines(keepends=True)[1]
     place.unlink()
     place.write_text(kept)
     place.chmod(0o644)
     assert keys.owner(f"Bearer {secret}") == "laptop", "the last file that could be read"
+    assert "keys_unreadable" in log.getvalue() and f"chmod 600 {place}" in log.getvalue()
     place.chmod(0o600)
     with pytest.raises(ApiError):
         keys.owner(f"Bearer {secret}")
@@ -384,7 +388,7 @@ def test_keys_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     names = [f"client-{number}" for number in range(24)]
     with ThreadPoolExecutor(8) as several:
         secrets = list(several.map(lambda name: new_key(place, name), names))
-    keys = ApiKeys(place)
+    keys = ApiKeys(place, EventLog(StringIO()))
     assert [keys.owner(f"Bearer {secret}") for secret in secrets] == names
 
 
@@ -393,10 +397,10 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     place = tmp_path / "api.keys"
     place.write_text(text)
     with pytest.raises(UsageError, match="chmod 600"):
-        ApiKeys(place)
+        ApiKeys(place, EventLog(StringIO()))
     place.chmod(0o600)
     with pytest.raises(UsageError, match="line 1"):
-        ApiKeys(place)
+        ApiKeys(place, EventLog(StringIO()))
 
 
 def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
@@ -406,7 +410,7 @@ def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="open to other machines"):
             ApiConfig("tcp://a:1", bind=bind)
         ApiConfig("tcp://a:1", bind=bind, api_keys=tmp_path)
-    for bind in ("8000", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":80"):
+    for bind in ("8000", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":80", "127.0.0.1:" + 5000 * "9"):
         with pytest.raises(UsageError, match="give HOST:PORT"):
             ApiConfig("tcp://a:1", bind=bind)
 

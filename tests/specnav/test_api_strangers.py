@@ -102,7 +102,7 @@ def test_a_body_that_a_form_could_have_sent_is_refused_with_and_without_keys(
         status == 415 and error["code"] == "unsupported_media_type" and "application/json" in error["message"]
     )
     secret = new_key(tmp_path / "keys", "anna")
-    keys = ApiKeys(tmp_path / "keys")
+    keys = ApiKeys(tmp_path / "keys", EventLog(io.StringIO()))
     assert ask({**headers, "authorization": f"Bearer {secret}"}, keys=keys)[0] == 415
 
 
@@ -172,7 +172,7 @@ def test_with_keys_a_host_may_have_any_name(tmp_path: Path) -> None:
         "origin": "https://app.example",
         "authorization": f"Bearer {secret}",
     }
-    assert ask(headers, keys=ApiKeys(tmp_path / "keys"))[0] == 418
+    assert ask(headers, keys=ApiKeys(tmp_path / "keys", EventLog(io.StringIO())))[0] == 418
 
 
 RANGES = {
@@ -212,7 +212,7 @@ RANGES = {
 def test_a_number_out_of_its_range_is_refused_by_its_name(name: str, value: object) -> None:
     status, error = ask(JSON, {name: value})
     assert status == 400 and error["type"] == "invalid_request_error", (status, error)
-    assert re.split(r"[.\[]", error["param"] or "")[0] in (name, "max_tokens") and len(error["message"]) < 400
+    assert re.split(r"[.\[]", error["param"] or "")[0] == name and len(error["message"]) < 400
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", "01", "0x1", "1" * 5000])

@@ -43,7 +43,7 @@ _MOST_TEMPERATURE = 2.0
 _MOST_BIAS = 100.0
 _IDS = 1 << 31
 _SEEDS = 1 << 63
-_NAMES = {"min_new_tokens": "min_tokens", "max_new_tokens": "max_tokens", "grammar": "response_format"}
+_NAMES = {"min_new_tokens": "min_tokens", "grammar": "response_format"}
 """Request field names that differ from our option names."""
 _FIRST_LOOK = 16
 """Characters per token in the first look at a prompt that may be too long."""
@@ -51,7 +51,9 @@ _FIRST_LOOK = 16
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """One request. prompt: turns of a conversation, a plain text, or token ids."""
+    """One request. prompt: turns of a conversation, a plain text, or token ids. length_field: name of the request field
+    that bounds the answer.
+    """
 
     kind: Kind
     model: str
@@ -60,6 +62,7 @@ class ApiRequest:
     stream: bool = False
     include_usage: bool = False
     token_ids: bool = False
+    length_field: str = "max_tokens"
 
     @property
     def prompt_field(self) -> str:
@@ -100,9 +103,11 @@ def chat_asked(body: ChatBody, max_tokens: int) -> ApiRequest:
     if not body.messages:
         raise wrong("messages", "messages is empty: give at least one")
     turns = tuple(_turn(one, f"messages[{place}]") for place, one in enumerate(body.messages))
-    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    options = _options(body, max_tokens if most is None else most, _grammar(body))
-    return ApiRequest("chat", body.model, turns, options, *_sending(body))
+    most, field = body.max_completion_tokens, "max_completion_tokens"
+    if most is None:
+        most, field = body.max_tokens, "max_tokens"
+    options = _options(body, max_tokens if most is None else most, _grammar(body), field)
+    return ApiRequest("chat", body.model, turns, options, *_sending(body), field)
 
 
 def completion_asked(body: CompletionBody) -> ApiRequest:
@@ -166,14 +171,15 @@ def _plain(prompt: str | Sequence[Any]) -> str | tuple[int, ...]:
     return tuple(ids)
 
 
-def _options(body: RequestBody, max_tokens: int, grammar: str) -> GenerationOptions:
+def _options(body: RequestBody, max_tokens: int, grammar: str, field: str = "max_tokens") -> GenerationOptions:
+    """field: name of the field that max_tokens comes from."""
     temperature = 1.0 if body.temperature is None else body.temperature
     if not 0 <= temperature <= _MOST_TEMPERATURE:
         raise wrong("temperature", f"temperature = {temperature!r} is out of range: choose 0 to 2")
     if max_tokens < 1:
-        raise wrong("max_tokens", f"max_tokens = {max_tokens!r} is out of range: choose at least 1")
+        raise wrong(field, f"{field} = {max_tokens!r} is out of range: choose at least 1")
     if (body.min_tokens or 0) > max_tokens:
-        raise wrong("min_tokens", f"min_tokens = {body.min_tokens} is more than max_tokens = {max_tokens}")
+        raise wrong("min_tokens", f"min_tokens = {body.min_tokens} is more than {field} = {max_tokens}")
     if body.top_p is not None and not 0 <= body.top_p <= 1:
         raise wrong("top_p", f"top_p = {body.top_p!r} is out of range: choose 0 to 1")
     if body.seed is not None and not -_SEEDS <= body.seed < _SEEDS:
@@ -195,7 +201,7 @@ def _options(body: RequestBody, max_tokens: int, grammar: str) -> GenerationOpti
         )
     except OptionsError as error:
         name, _, rest = str(error).partition(" ")
-        name = _NAMES.get(name, name)
+        name = field if name == "max_new_tokens" else _NAMES.get(name, name)
         raise ApiError(400, f"{name} {rest}", param=name) from None
 
 
