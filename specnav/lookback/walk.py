@@ -11,7 +11,14 @@ from typing import Any
 from spec_vlm_nav.camera.images import RawImage, from_raw, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.console.decisions import decision_record
-from specnav.bags.contents import METRICS, FrameEntry, choose_image_topic, pictures, read_contents, topics_of_robot
+from specnav.bags.contents import (
+    METRICS,
+    FrameEntry,
+    choose_image_topic,
+    pictures,
+    read_contents,
+    topics_of_robot,
+)
 from specnav.bags.labels import read_labels
 from specnav.bags.source import Bag, open_bag, recordings_in
 from specnav.bags.storage import BagTopic

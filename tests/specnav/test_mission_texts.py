@@ -28,7 +28,7 @@ def test_a_file_that_is_missing_is_not_taken_as_a_sentence(tmp_path: Path) -> No
 @pytest.mark.parametrize("out", ["", "file/results.json"])
 def test_results_that_cannot_be_written_are_refused_before_the_robot_moves(tmp_path: Path, out: str) -> None:
     (tmp_path / "file").write_text("a file is no folder")
-    with pytest.raises(OSError, match="not a regular file|File exists|Not a directory"):
+    with pytest.raises(OSError, match=r"not a regular file|File exists|Not a directory"):
         run_live(MissionConfig("go on", out=tmp_path / out))
 
 

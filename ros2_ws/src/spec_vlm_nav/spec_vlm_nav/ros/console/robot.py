@@ -412,6 +412,6 @@ def topic_of_robot(node: Node, topic: str, at: str) -> str:
     of another robot, too; any other name, such as /utlidar/robot_odom, is that of its own robot.
     """
     own, full = node.get_namespace().rstrip("/") + "/", str(node.resolve_topic_name(topic))
-    if at == own or full.startswith(at) and at != "/":
+    if at == own or (full.startswith(at) and at != "/"):
         return full
     return at + full.removeprefix(own).removeprefix("/")
