@@ -73,8 +73,13 @@ class BagContents:
         return (place, self.instructions[place][1]) if place >= 0 else (-1, "")
 
 
-def choose_image_topic(bag: Bag, wanted: str | None) -> BagTopic:
-    """The camera topic: the named one, otherwise the only one. Raises EvaluationError that lists the topics."""
+def choose_image_topic(
+    bag: Bag, wanted: str | None, advice: str = "choose one with --image-topic"
+) -> BagTopic:
+    """The camera topic: the named one, otherwise the only one. Raises EvaluationError that lists the topics.
+
+    advice: what to do about several.
+    """
     images = [topic for topic in bag.topics if topic.kind in (IMAGE, COMPRESSED)]
     there = ", ".join(str(topic) for topic in images or bag.topics)
     if wanted is not None:
@@ -95,7 +100,7 @@ def choose_image_topic(bag: Bag, wanted: str | None) -> BagTopic:
         what = "no frames on its image topics" if images else "no image topic"
         raise EvaluationError(f"{bag.path} holds {what}; topics: {there}")
     if len(with_frames) > 1:
-        raise EvaluationError(f"{bag.path} has several image topics, choose one with --image-topic: {there}")
+        raise EvaluationError(f"{bag.path} has several image topics, {advice}: {there}")
     return with_frames[0]
 
 
