@@ -263,7 +263,8 @@ class VlmNavNode(LifecycleNode):
         # rclpy binds a severity to the calling line: each needs a line of its own.
         _, folder, decider = self._reloading
         if decider is not self._decider:
-            self.get_logger().warning(one_line(f"{folder} is not used: the node was cleaned up", LONGEST_LINE))
+            said = f"{folder} is not used: the node was cleaned up"
+            self.get_logger().warning(one_line(said, LONGEST_LINE))
         elif self._reloaded:
             self.get_logger().error(one_line(f"the old draft model stays: {self._reloaded}", LONGEST_LINE))
         else:
