@@ -136,6 +136,9 @@ def test_a_page_that_lost_its_console_stops_the_robot_that_it_showed_and_no_othe
     tab.wait_text("#link", "connected")
     tab.key(" ")
     wait_until(lambda: graph.probe.heard("/two/stop"), 5, "the stop")
+    tab.go(f"http://127.0.0.1:{port}/")  # loaded again, as phones do by themselves
+    tab.wait_text("#link", "connected")
+    assert tab.run("document.querySelector('#robot').value") == "two"
     assert graph.probe.heard("/one/stop") == []
     graph.probe.node.destroy_timer(timer)
     tab.close()

@@ -42,7 +42,7 @@ async function take(data) {
   postMessage({ message });
 }
 onmessage = ({ data }) => {
-  if (data.open) { ({ url, hello } = data.open); refused = false; open(); }
+  if (data.open) { ({ url, hello } = data.open); shown = hello.robot; refused = false; open(); }
   if (data.send) send(data.send);
   // The console may still run although the socket is gone: STOP is also tried by POST.
   if (data.send && data.send.t === 'stop' && !(socket && socket.readyState === 1)) {
