@@ -25,6 +25,7 @@ IMAGE, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 STRING = "std_msgs/msg/String"
 METRICS = "spec_vlm_nav_interfaces/msg/DecisionMetrics"
 COMMAND = "spec_vlm_nav_interfaces/msg/MotionCommand"
+STATUS = "spec_vlm_nav_interfaces/msg/MotionStatus"
 NO_ACTION = "no action"
 _STAMP = struct.Struct("<iI")
 _BIG_STAMP = struct.Struct(">iI")
@@ -72,8 +73,13 @@ class BagContents:
         return (place, self.instructions[place][1]) if place >= 0 else (-1, "")
 
 
-def choose_image_topic(bag: Bag, wanted: str | None) -> BagTopic:
-    """The camera topic: the named one, otherwise the only one. Raises EvaluationError that lists the topics."""
+def choose_image_topic(
+    bag: Bag, wanted: str | None, advice: str = "choose one with --image-topic"
+) -> BagTopic:
+    """The camera topic: the named one, otherwise the only one. Raises EvaluationError that lists the topics.
+
+    advice: what to do about several.
+    """
     images = [topic for topic in bag.topics if topic.kind in (IMAGE, COMPRESSED)]
     there = ", ".join(str(topic) for topic in images or bag.topics)
     if wanted is not None:
@@ -94,15 +100,35 @@ def choose_image_topic(bag: Bag, wanted: str | None) -> BagTopic:
         what = "no frames on its image topics" if images else "no image topic"
         raise EvaluationError(f"{bag.path} holds {what}; topics: {there}")
     if len(with_frames) > 1:
-        raise EvaluationError(f"{bag.path} has several image topics, choose one with --image-topic: {there}")
+        raise EvaluationError(f"{bag.path} has several image topics, {advice}: {there}")
     return with_frames[0]
+
+
+def topics_of_robot(bag: Bag, image: BagTopic) -> list[BagTopic]:
+    """The bag's topics without those of other robots than the one with this camera.
+
+    Robots of one recording have a namespace each. All topics if the bag has one robot, or the camera is of none.
+    """
+    robots = {_parent(topic.name) for topic in bag.topics if topic.kind in (COMMAND, STATUS)}
+    robots |= {_parent(_parent(topic.name)) for topic in bag.topics if topic.kind == METRICS}
+    own = _owner(image.name, robots)
+    return [topic for topic in bag.topics if own is None or _owner(topic.name, robots) in (own, None)]
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _owner(name: str, robots: Collection[str]) -> str | None:
+    """The namespace that a topic is in: the longest of several; None if it is in none of them."""
+    return max((robot for robot in robots if name.startswith(f"{robot}/")), key=len, default=None)
 
 
 def read_contents(bag: Bag, types: Types, image: BagTopic, vocabulary: Mapping[str, str]) -> BagContents:
     """Read everything but the pictures. vocabulary: sentences of the language, mapped to names of actions."""
     tables = {
         topic.name: topic
-        for topic in bag.topics
+        for topic in topics_of_robot(bag, image)
         if topic.kind in (METRICS, COMMAND) or (topic.kind == STRING and _role(topic))
     }
     for topic in (image, *tables.values()):

@@ -77,7 +77,7 @@ def show_file(path: Path, folder: Path | None) -> int:
     one = read_file(path)
     bag = open_bag(path)
     notes: list[str] = []
-    happened = events(bag, own_types(bag.distro or NEWEST), notes)
+    happened = events(bag, bag.topics, own_types(bag.distro or NEWEST), notes)
     zero_ns = one.causes[0].time_ns if one.causes else (happened[0].time_ns if happened else 0)
     print(f"{path.name}: {one.reason}, {one.length_s:.1f} s, {one.size / MB:.2f} MB, {bag.count} messages")
     for name, text in (("instruction", one.instruction), ("state", one.state), ("problem", one.problem)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,9 @@ class TimelineEvent:
     text: str
 
 
-def events(bag: Bag, types: Types, notes: list[str]) -> list[TimelineEvent]:
-    """All events of a bag in order of time. notes: gets a line about messages that cannot be read."""
-    wanted = {topic.name: topic for topic in bag.topics if _teller(topic) is not None}
+def events(bag: Bag, topics: Iterable[BagTopic], types: Types, notes: list[str]) -> list[TimelineEvent]:
+    """The events on topics of a bag in order of time. notes: gets a line about messages that cannot be read."""
+    wanted = {topic.name: topic for topic in topics if _teller(topic) is not None}
     for topic in wanted.values():
         types.learn(topic)
     unread: Counter[str] = Counter()

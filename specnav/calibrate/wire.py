@@ -17,13 +17,16 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Bool, Empty, String
 
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.missions.run import StopLatch
+from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.stopping import RestDetector
 from spec_vlm_nav.motion.watchdogs import OdometryReading
 from spec_vlm_nav.ros.backends.outputs import Output, make_backend
-from spec_vlm_nav.ros.messages import reading_of
+from spec_vlm_nav.ros.messages import reading_of, seconds_of
 from spec_vlm_nav.ros.subscriptions import subscribe
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import DEFAULTS
@@ -171,7 +174,15 @@ class Wire:
         except ImportError:
             return  # without the message type there is no motion_node either
 
+        stops = StopLatch()
+
         def look(message: Any) -> None:
+            # Its services stop and e_stop are heard by motion_node alone.
+            by_hand = message.state == MotionState.STOPPED.value and message.reason == OPERATOR_STOP
+            if stops.is_new(by_hand, seconds_of(message.since)):
+                self._on_end("stop was heard by motion_node")
+            if message.estopped:
+                self._on_end(f"the emergency stop of motion_node is latched ({message.held_by}): reset it first")
             if message.state in _UNDER_WAY:
                 self._on_end("motion_node is moving the robot: end its instruction first")
 

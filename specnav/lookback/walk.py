@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,17 @@ from typing import Any
 from spec_vlm_nav.camera.images import RawImage, from_raw, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.console.decisions import decision_record
-from specnav.bags.contents import METRICS, FrameEntry, choose_image_topic, pictures, read_contents
+from specnav.bags.contents import (
+    METRICS,
+    FrameEntry,
+    choose_image_topic,
+    pictures,
+    read_contents,
+    topics_of_robot,
+)
 from specnav.bags.labels import read_labels
 from specnav.bags.source import Bag, open_bag, recordings_in
+from specnav.bags.storage import BagTopic
 from specnav.bags.timeline import BagTimeline
 from specnav.bags.types import NEWEST, Types
 from specnav.blackbox.timeline import Lenient, TimelineEvent, events
@@ -94,9 +103,10 @@ def read_walk(path: Path, image_topic: str | None = None) -> Walk:
         raise EvaluationError(f"{bag.path} holds no picture that can be shown on {image.name}")
     if hidden:
         notes.append(f"{hidden} messages on {image.name} hold no picture that can be shown")
-    happened = tuple(events(bag, types, notes))
+    topics = topics_of_robot(bag, image)
+    happened = tuple(events(bag, topics, types, notes))
     found = Walk(bag.path.name, tuple(contents.frames), kept, (), happened, (), bag.timeline)
-    decisions = tuple(_decisions(bag, types, found, notes))
+    decisions = tuple(_decisions(bag, topics, types, found, notes))
     notes = list(dict.fromkeys([bag.summary, *bag.warnings, *bag.timeline.notes, *notes]))
     return replace(found, decisions=decisions, notes=tuple(notes))
 
@@ -110,8 +120,10 @@ def _encoded(picture: bytes | RawImage | None) -> bytes | None:
         return None
 
 
-def _decisions(bag: Bag, types: Types, walk: Walk, notes: list[str]) -> list[dict[str, Any]]:
-    topics = [topic for topic in bag.topics if topic.kind == METRICS]
+def _decisions(
+    bag: Bag, topics: Iterable[BagTopic], types: Types, walk: Walk, notes: list[str]
+) -> list[dict[str, Any]]:
+    topics = [topic for topic in topics if topic.kind == METRICS]
     by_stamp = {frame.stamp_ns: frame for frame in walk.frames}
     found = []
     unread = 0

@@ -14,6 +14,7 @@ from rich.console import Console
 from spec_vlm_nav.missions.reading import from_sentence, read
 from spec_vlm_nav.missions.record import MissionPlan
 from specdec.settings_files import read_file
+from specdec.whole_files import check_replaceable
 from specnav.errors import UsageError
 from specnav.results.files import write_bytes_atomic
 from specnav.terminal import plain, plain_table
@@ -64,6 +65,12 @@ def show_plan(results: Mapping[str, Any]) -> None:
             step["on_failure"],
         )
     Console().print(table)
+
+
+def check_writable(out: Path) -> None:
+    """Make the folder of a file of results. Raises OSError if that fails, or something else is in its place."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    check_replaceable(out)
 
 
 def write(results: Mapping[str, Any], out: Path) -> None:

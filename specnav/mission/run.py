@@ -16,7 +16,7 @@ from specdec.options import GenerationOptions
 from specdec.settings import REQUIRED, same_as, setting
 from specnav.calibrate.config import CalibrateConfig
 from specnav.errors import UsageError, needs_ros
-from specnav.mission.files import show, show_plan, text_of, write
+from specnav.mission.files import check_writable, show, show_plan, text_of, write
 from specnav.settings import Printed
 from specnav.terminal import say
 
@@ -104,6 +104,8 @@ def run_live(config: MissionConfig) -> int:
     UsageError.
     """
     text, plan = _read(config.mission)
+    if config.out is not None:  # found now, not when the mission is over
+        check_writable(config.out)
     with needs_ros(*CARRYING_OUT):
         from specnav.mission.live import mission_client
 

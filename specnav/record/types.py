@@ -12,10 +12,15 @@ KINDS = frozenset(
         "nav_msgs/msg/Odometry",
         "geometry_msgs/msg/Twist",
         "geometry_msgs/msg/TwistStamped",
+        "diagnostic_msgs/msg/DiagnosticArray",
     }
 )
 OURS = "spec_vlm_nav_interfaces/msg/"
-STRINGS = frozenset({"instruction", "action", "reasoning"})
+NAMED = {  # of these types other programs publish, too: by the end of the name
+    "std_msgs/msg/String": ("instruction", "action", "reasoning", "outcome", "safety_changes"),
+    "std_msgs/msg/Empty": ("stop", "e_stop_reset"),
+    "std_msgs/msg/Bool": ("e_stop",),
+}
 
 
 def own_definitions() -> dict[str, str]:
@@ -34,4 +39,4 @@ def own_types(distro: str = NEWEST) -> Types:
 def is_wanted(name: str, kind: str) -> bool:
     """Whether a topic is recorded by default. Raw images are not, because they would fill the disk."""
     last = name.rpartition("/")[2]
-    return kind in KINDS or kind.startswith(OURS) or (kind == "std_msgs/msg/String" and last in STRINGS)
+    return kind in KINDS or kind.startswith(OURS) or last in NAMED.get(kind, ())

@@ -76,7 +76,13 @@ class MadeUp:
         return at
 
     def decided(
-        self, frame_ns: int, sentence: str, sent: str = "", instruction: str = "", code: int = 0
+        self,
+        frame_ns: int,
+        sentence: str,
+        sent: str = "",
+        instruction: str = "",
+        code: int = 0,
+        robot: str = "/robot",
     ) -> MadeUp:
         values = {
             "frame_stamp": stamp(frame_ns),
@@ -85,7 +91,7 @@ class MadeUp:
             "instruction_text": instruction,
             "error_code": code,
         }
-        self.messages.append(("/robot/vlm_nav_node/metrics", METRICS, self.now_ns + 1, values))
+        self.messages.append((f"{robot}/vlm_nav_node/metrics", METRICS, self.now_ns + 1, values))
         return self
 
     def commanded(self, frame_ns: int, text: str, kind: int = 2, source: int = 0) -> MadeUp:

@@ -11,6 +11,7 @@ from rosbags.rosbag2 import CompressionMode
 from spec_vlm_nav.camera.images import RawImage, from_raw
 from specnav.bags.contents import choose_image_topic, pictures, read_contents
 from specnav.bags.source import open_bag
+from specnav.lookback.walk import read_walk
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
 from tests.bags.made_up import CAMERA, START_NS, STEP_NS, MadeUp, encoded, raw_image, types_of, walk
@@ -213,6 +214,23 @@ def test_several_image_topics_are_named_and_one_can_be_chosen(tmp_path):
         contents_of(folder, topic="/elsewhere")
     with pytest.raises(EvaluationError, match="which is not an image"):
         contents_of(folder, topic="/instruction")
+
+
+@pytest.mark.parametrize("own", ["/one", ""])
+def test_of_two_robots_in_a_bag_only_the_one_with_the_camera_counts(tmp_path, own):
+    action, bag = "The next action is turn right 15 degree.", MadeUp()
+    for robot, words in ((own, "find the lamp"), ("/two", "find the box")):
+        bag.say(words, f"{robot}/instruction")
+    at = bag.frame(topic=f"{own}/camera/compressed")
+    bag.frame(topic="/two/camera/compressed", stamp_ns=at)  # both follow one simulated clock
+    bag.decided(at, action, robot=own).decided(at, action.replace("right", "left"), robot="/two")
+    path, camera = bag.save(tmp_path / "two"), f"{own}/camera/compressed"
+    _, _, contents = contents_of(path, topic=camera)
+    assert [words for _, words in contents.instructions] == ["find the lamp"]
+    assert [one.action for one in contents.references.values()] == ["turn right 15"]
+    shown = read_walk(path, camera)
+    assert [one["model_action"] for one in shown.decisions] == ["turn right 15"]
+    assert [event.text for event in shown.events if event.what == "instruction"] == ["find the lamp"]
 
 
 def test_an_empty_bag_is_one_line(tmp_path):

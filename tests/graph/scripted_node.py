@@ -58,6 +58,8 @@ class ScriptedDecider:
         pass
 
     def swap_draft(self, folder):
+        if folder == "org/slow":
+            time.sleep(1.0)
         if folder == "org/missing":
             raise NavigationError("no model in 'org/missing': give a folder")
 

@@ -11,8 +11,10 @@ import pytest
 import yaml
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
+from spec_vlm_nav_interfaces.msg import MotionStatus
 from std_msgs.msg import Empty
 
+from spec_vlm_nav.motion.command import OPERATOR_STOP
 from specnav.supervise.robot_stack import CREEP
 from tests.graph.bases import FakeBase
 from tests.graph.harness import Graph, ros_args, wait_until
@@ -144,9 +146,11 @@ def test_a_late_robot_is_measured_while_others_that_cannot_be_are_named_and_stan
 
 def test_a_stop_and_a_strangers_velocities_end_it(graph, stands_by):
     say = graph.probe.say
-    bases = {
-        name: stands_by(FakeBase(graph, namespace=f"/{name}/")) for name in ("stopped", "driven", "busy")
-    }
+    names = ("stopped", "driven", "halted", "latched", "busy")
+    bases = {name: stands_by(FakeBase(graph, namespace=f"/{name}/")) for name in names}
+    reports = {"halted": MotionStatus(), "latched": MotionStatus(estopped=True, held_by="e-stop: a button")}
+    told = {name: graph.probe.node.create_publisher(MotionStatus, f"/{name}/motion_status", 10) for name in reports}
+    graph.probe.node.create_timer(0.2, lambda: [told[name].publish(reports[name]) for name in reports])
     graph.probe.listen(Twist, "/busy/cmd_vel")
     graph.probe.open(Twist, "/busy/cmd_vel")
     graph.probe.node.create_timer(0.05, lambda: say("/busy/cmd_vel", Twist()))
@@ -159,6 +163,11 @@ def test_a_stop_and_a_strangers_velocities_end_it(graph, stands_by):
             lambda: say("/driven/cmd_vel", Twist()),
             "/probe also sends velocities on /driven/cmd_vel",
         ),
+        (
+            "halted",
+            lambda: reports.update(halted=MotionStatus(state=MotionStatus.STOPPED, reason=OPERATOR_STOP)),
+            "stop was heard by motion_node",
+        ),
     ):
         process, file = runs[name]
         process.wait_for("turns left 35 degrees", CALIBRATION_S)
@@ -169,6 +178,7 @@ def test_a_stop_and_a_strangers_velocities_end_it(graph, stands_by):
         yaw = bases[name].yaw
         time.sleep(0.3)
         assert bases[name].yaw == yaw and not file.exists()
-    process, _ = runs["busy"]
-    assert process.popen.wait(20) == 1 and "sends velocities" in complaint(process)
-    assert "1. The robot" not in process.text and bases["busy"].yaw == 0.0
+    for name, said in (("busy", "sends velocities"), ("latched", "is latched (e-stop: a button): reset it first")):
+        process, _ = runs[name]
+        assert process.popen.wait(20) == 1 and said in complaint(process)
+        assert "1. The robot" not in process.text and bases[name].yaw == 0.0

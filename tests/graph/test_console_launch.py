@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import ssl
 import sys
 import urllib.error
@@ -18,6 +19,8 @@ import pytest
 import yaml
 from PIL import Image as Picture
 from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav_interfaces.msg import MotionStatus
+from std_msgs.msg import Empty
 
 from spec_vlm_nav.console.access import AccessRole, add_token, make_token
 from specnav.paths import ROOT
@@ -110,6 +113,34 @@ def test_sim_launch_with_console_true_is_a_robot_on_a_page(graph, browser, start
     tab.wait_text("#steps ol", "find the door")
     tab.click("#steps-no")
     assert all(one.is_up for one in running.values()), [n for n, one in running.items() if not one.is_up]
+    tab.close()
+
+
+def test_a_page_that_lost_its_console_stops_the_robot_that_it_showed_and_no_other(graph, browser):
+    for name in ("one", "two"):
+        graph.probe.listen(Empty, f"/{name}/stop")
+    said = [graph.probe.node.create_publisher(MotionStatus, f"/{n}/motion_status", 10) for n in ("one", "two")]
+    timer = graph.probe.node.create_timer(0.2, lambda: [each.publish(MotionStatus()) for each in said])
+    port = free_port()
+    node = graph.start("console_node", NODE, *ros_args(port=port))
+    node.wait_for("ready: ")
+    tab = browser.tab(f"http://127.0.0.1:{port}/")
+    tab.wait("document.querySelectorAll('#fleet button').length === 2")
+    assert tab.run("document.querySelector('#robot').value") == "one"
+    tab.click("#fleet button:nth-child(2)")
+    tab.wait("document.querySelector('#robot').value === 'two'")
+    node.end(signal.SIGKILL)
+    tab.wait("!document.querySelector('#banner').hidden")
+    graph.start("console_node", NODE, *ros_args(port=port)).wait_for("ready: ")
+    tab.wait("document.querySelector('#banner').hidden")
+    tab.wait_text("#link", "connected")
+    tab.key(" ")
+    wait_until(lambda: graph.probe.heard("/two/stop"), 5, "the stop")
+    tab.go(f"http://127.0.0.1:{port}/")  # loaded again, as phones do by themselves
+    tab.wait_text("#link", "connected")
+    assert tab.run("document.querySelector('#robot').value") == "two"
+    assert graph.probe.heard("/one/stop") == []
+    graph.probe.node.destroy_timer(timer)
     tab.close()
 
 

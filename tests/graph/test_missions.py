@@ -108,6 +108,12 @@ def test_turns_ways_back_and_instructions_go_through_the_gates_of_both_nodes(rob
     assert result.distance_m > 0.8 and not robot.is_moving
 
 
+def test_where_a_mission_begins_is_known_from_its_first_step_on(robot):
+    for step in ("wait_s: 0", "return: start"):  # after the first, all nodes have been heard
+        result = robot.result(robot.run(f"steps: [{{{step}}}]"))
+        assert (result.error_code, result.error_msg) == (0, "")
+
+
 def test_pause_stands_and_resume_goes_on(robot):
     future = robot.run(DRIVE)
     robot.wait_until_moving()

@@ -190,6 +190,9 @@ def test_a_draft_that_cannot_be_reloaded_is_said_and_the_next_one_is_taken(robot
         count = robot.node.text.count(said)
         assert reload(name).success
         robot.node.wait_for(said, 5, count + 1)
+    assert reload("org/slow").success
+    assert all(robot.operator.transition(each) for each in ("deactivate", "cleanup", "configure", "activate"))
+    robot.node.wait_for("org/slow is not used: the node was cleaned up", 5)
     assert robot.operator.set(next_draft_model="") == "" and robot.operator.state() == "active"
 
 

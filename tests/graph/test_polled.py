@@ -18,7 +18,7 @@ from spec_vlm_nav.console.words import page_message
 from spec_vlm_nav.missions.record import MissionStep, StepKind
 from spec_vlm_nav.ros.basics import DeferringServer
 from spec_vlm_nav.ros.console.command_publisher import CommandPublisher
-from spec_vlm_nav.ros.console.robot import RosRobot
+from spec_vlm_nav.ros.console.robot import RosRobot, topic_of_robot
 from spec_vlm_nav.ros.missions import Instructor
 from spec_vlm_nav.ros.run import destroy
 from spec_vlm_nav.ros.subscriptions import PolledTopic, subscribe
@@ -105,6 +105,23 @@ def test_of_a_long_instruction_a_page_gets_the_beginning(node):
         robot.state()["instruction"].startswith("find it")
         and len(page_message("state", robot.state())) < 5000
     )
+
+
+@pytest.mark.parametrize(
+    ("console", "given", "robot", "shown"),
+    [
+        ("/", "/odom", "/", "/odom"),
+        ("/", "/odom", "/one/", "/one/odom"),
+        ("/one", "/one/odom", "/one/", "/one/odom"),
+        ("/one", "/one/odom", "/two/", "/two/odom"),
+        ("/one", "/one/odom", "/", "/odom"),
+        ("/one", "/utlidar/robot_odom", "/one/", "/utlidar/robot_odom"),
+        ("/", "/one/front/odom", "/one/", "/one/front/odom"),
+    ],
+)
+def test_a_topic_of_any_name_is_shown_of_the_robot_that_it_is_of(console, given, robot, shown):
+    own = Mock(**{"get_namespace.return_value": console, "resolve_topic_name.return_value": given})
+    assert topic_of_robot(own, "odom", robot) == shown
 
 
 def loses_goals(node, kind, name, client):

@@ -56,9 +56,9 @@ class World:
     def health(self):
         return []
 
-    def open(self, name="anna", role=AccessRole.OPERATOR):
+    def open(self, name="anna", role=AccessRole.OPERATOR, robot=None):
         async def made():
-            return self.pages.open(name, role, "127.0.0.1", None)
+            return self.pages.open(name, role, "127.0.0.1", None, robot)
 
         return asyncio.run(made())
 

@@ -7,7 +7,7 @@ import pytest
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.console.access import AccessRole
 from spec_vlm_nav.console.parameters import LIVE, checked
-from tests.robot.console_world import World
+from tests.robot.console_world import FakeRobot, World
 
 pytest.importorskip("starlette")
 
@@ -108,6 +108,32 @@ def test_control_of_one_robot_is_none_of_another(tmp_path):
     world.pages.take(anna, {"t": "look", "robot": "two"})
     world.pages.take(anna, {"t": "say", "text": "find the box"})
     assert world.done("one") == world.done("two") == []
+
+
+def test_a_page_that_comes_back_shows_its_robot_again_and_stops_no_other(tmp_path):
+    world = World(tmp_path, names=("one", "two"))
+    anna, absent = world.open(robot="two"), world.open(robot="three")
+    for page in (anna, absent):
+        world.pages.take(page, {"t": "stop", "id": "1"})
+    assert anna.robot == "two" and world.done("two") == [("stop",)] and world.done("one") == []
+    assert world.told(absent, "no")[-1]["why"] == "there is no such robot"
+    world.robots["three"] = FakeRobot()  # the console finds it later
+    world.pages.take(absent, {"t": "take"})
+    assert world.pages.control("three").page == absent.number
+
+
+def test_a_page_opened_before_a_robot_is_found_shows_the_first_one(tmp_path):
+    world, looked = World(tmp_path), []
+    world.robots[""].is_heard = False  # the console's own namespace holds no robot
+    page = world.open()
+    page.on_look = lambda: looked.append(page.robot)
+    world.pages._regularly("state")
+    assert page.robot == "" and not looked
+    world.robots = {"one": FakeRobot(), "two": FakeRobot()}
+    world.pages._regularly("state")
+    world.robots["a"] = FakeRobot()
+    world.pages._regularly("state")
+    assert looked == ["one"] and world.told(page, "state")[-1]["robot"] == "one"
 
 
 def test_a_robot_that_is_not_there_is_told_so_and_the_page_stays_where_it_was(tmp_path):

@@ -75,6 +75,17 @@ def test_steps_are_carried_out_one_after_the_other():
     assert robot.progress == ["done"] * 3 and [i.decisions for i in robot.record.items] == [3, 3, 3]
 
 
+def test_the_noise_of_odometry_is_no_distance_and_a_slow_walk_is_one():
+    robot = Robot("max_m: 1\nsteps: [{wait_s: 600}]")
+    robot.walk(*((0.002 * (i % 2), 0.001 * (i % 3)) for i in range(18_000)))  # 10 min at 30 Hz
+    robot.tick(1)
+    assert robot.record.phase is MissionPhase.RUNNING and robot.record.distance_m == 0
+    robot.walk(*((0.003 * i, 0.0) for i in range(301)))
+    assert robot.record.distance_m == pytest.approx(0.9, abs=0.02)
+    robot.walk((9.0, 9.0), (9.0, 9.0))  # odometry was reset
+    assert robot.record.distance_m < 0.93
+
+
 def test_a_late_result_of_an_earlier_attempt_changes_nothing():
     robot = Robot(A_TO_C)
     old = robot.token

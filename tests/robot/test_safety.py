@@ -96,6 +96,14 @@ def test_odometry_that_is_not_a_number_ends_the_motion(pose):
     assert robot.states[-1] is MotionState.STALE_ODOM
 
 
+@pytest.mark.parametrize("far", [100.0, 1e308])
+def test_a_jump_of_odometry_is_no_distance_that_was_covered(far):
+    robot = Robot().moving()
+    robot.core.on_odometry(Pose(far, 0, 0), robot.now)
+    ended = robot.core.status
+    assert ended.state is MotionState.STALE_ODOM and 0 < ended.done.distance_m < 0.3
+
+
 def test_odometry_that_jumps_ends_the_motion_even_if_the_next_message_is_sound():
     robot = Robot().moving()
     robot.core.on_odometry(Pose(9, 9, 0), robot.now)

@@ -36,6 +36,8 @@ attendez|stop s'il te plaît|s'il vous plaît arrêtez-vous|immobile|annule|para
 para, por favor|para de moverte|pare|párate|¡Detente!|deténgase|detente ahora mismo|alto|¡Alto!|alto ahí
 quieto|no te muevas|no se mueva|espera|espere un momento|parada de emergencia|por favor, detente|basta|cancela
 停|停！|停止|停下|停下来|停下來|请停下来|请停止|立刻停止|马上停下|停止移动|停止前进|机器人停下|停在这里|别动
+and stop|then stop!|And then stop now.|…and wait|und dann stopp|et arrête|puis stop|y para|e poi stop|и стой
+can we stop|Shall we stop?|I think you should stop|the robot should stop now|somebody stop that robot|暂停一下
 別動|不要动|不许动！|站住|等等|等一下|请等一下|急停|紧急停止|緊急停止！|暂停|取消任务|停停停
 """
 
@@ -62,6 +64,8 @@ arrêtez-vous près de la table|arrête-toi quand tu vois la chaise|attends deva
 va à l'arrêt de bus|ne t'arrête pas|para en la puerta|detente en la mesa|detente junto a la silla
 para cuando veas la silla|espera en la puerta|busca la botella|no pares
 para encontrar la botella gira a la izquierda|ve a la parada de autobús|停在门口|停在桌子旁边|在门口停下
+can we stop at the door|the robot should wait at the table|someone is at the stop
+then stop at the door|and find the bus stop|then the bus stop|Go to the door. Then stop.
 走到桌子前停下来|看到椅子就停|不要停|别停下|找到银色的瓶子|去公交车站|等红灯变绿
 """
 

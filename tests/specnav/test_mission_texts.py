@@ -14,6 +14,7 @@ from spec_vlm_nav.missions.reading import read
 from spec_vlm_nav.missions.record import plan_json
 from specnav.errors import UsageError
 from specnav.mission.files import show, text_of
+from specnav.mission.run import MissionConfig, run_live
 from specnav.terminal import say
 
 
@@ -22,6 +23,13 @@ def test_a_file_that_is_missing_is_not_taken_as_a_sentence(tmp_path: Path) -> No
         text_of(str(tmp_path / "missing"))
     with pytest.raises(UsageError, match="not a regular file"):
         text_of(str(tmp_path))
+
+
+@pytest.mark.parametrize("out", ["", "file/results.json"])
+def test_results_that_cannot_be_written_are_refused_before_the_robot_moves(tmp_path: Path, out: str) -> None:
+    (tmp_path / "file").write_text("a file is no folder")
+    with pytest.raises(OSError, match=r"not a regular file|File exists|Not a directory"):
+        run_live(MissionConfig("go on", out=tmp_path / out))
 
 
 @pytest.mark.parametrize("sentence", ["explore", "go to the door/window", "find the red ball"])

@@ -29,6 +29,7 @@ from specnav.recipes.drafts.train import number_type, train_draft
 from specnav.recipes.drafts.writing import write_answers
 from specnav.recipes.errors import TrainingError
 from specnav.recipes.samples import ExitSample
+from tests.bags.made_up import MadeUp
 from tests.helpers.servers import Pair
 from tests.training.words import WORDS, said_by
 
@@ -295,6 +296,12 @@ def test_frames_of_a_bag_are_asked_about_with_the_instruction_of_the_time(tmp_pa
     assert "find the" in words
     with pytest.raises(TrainingError, match="no bag"):
         gather(replace(config, sources=Sources(bags=(tmp_path / "none",))), model, lambda done, total: None)
+    two = MadeUp().say("find the lamp")
+    for camera in ("/one/camera", "/two/camera"):
+        two.frame(topic=camera)
+    sources = Sources(bags=(two.save(tmp_path / "two"),))
+    with pytest.raises(TrainingError, match="several image topics, give a bag with one of them: /one/camera"):
+        gather(replace(config, sources=sources), model, lambda done, total: None)
 
 
 def test_texts_come_in_pieces_and_what_is_no_text_is_named(text_pair: Pair, tmp_path: Path) -> None:

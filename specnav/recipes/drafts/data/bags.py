@@ -48,7 +48,7 @@ def _of_bag(
 ) -> list[ExitSample]:
     bag = open_bag(path)
     types = Types({}, bag.distro or NEWEST)
-    image = choose_image_topic(bag, None)
+    image = choose_image_topic(bag, None, "give a bag with one of them")
     contents = read_contents(bag, types, image, _VOCABULARY)
     notes += [bag.summary, *bag.warnings, *contents.notes]
     asked = {

@@ -100,6 +100,7 @@ class Page:
     where: str
     send: Send
     robot: str = ""
+    is_settled: bool = False  # whether it shows a robot that was heard, or was asked for
     token: Token | None = None
     connection: int = 0  # the front's number of its connection
     end: Callable[[int, str], Any] = lambda code, why: None

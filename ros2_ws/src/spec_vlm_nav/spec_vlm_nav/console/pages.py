@@ -93,15 +93,25 @@ class Pages:
 
     def control(self, robot: str) -> Control:
         """Return the control state of a robot."""
+        if self._robots.get(robot) is None:
+            return Control(self._silence_s)  # not kept: a page may name any robot
         return self._controls.setdefault(robot, Control(self._silence_s))
 
     # -- pages open and close
 
-    def open(self, name: str, role: AccessRole, where: str, send: Send) -> Page:
-        """Register a new page."""
+    def open(
+        self, name: str, role: AccessRole, where: str, send: Send, robot: str | None = None
+    ) -> Page:
+        """
+        Register a new page.
+
+        robot: the one that it showed before its connection was lost. It shows that robot again, even if
+        it is not found yet: its STOP must never reach another one. None: the first robot that is heard.
+        """
         page = Page(next(self._numbers), name, role, where, send)
-        names = self._robots.names()
-        page.robot = names[0] if names else ""
+        page.robot = next(iter(self._robots.names()), "") if robot is None else robot
+        page.is_settled = robot is not None
+        self._settle(page)
         self._pages.add(page)
         page.tell(
             "hello",
@@ -116,6 +126,14 @@ class Pages:
         )
         self._welcome(page)
         return page
+
+    def _settle(self, page: Page) -> bool:
+        """Have a page that shows no robot show the first one that is heard; returns whether it does."""
+        heard = [n for n in self._robots.names() if (robot := self._robots.get(n)) and robot.is_heard]
+        if page.is_settled or not heard:
+            return False
+        page.robot, page.is_settled = heard[0], True
+        return True
 
     def _welcome(self, page: Page) -> None:
         page.sent_frame = page.in_flight = 0
@@ -184,7 +202,7 @@ class Pages:
         for control in self._controls.values():
             if control.let_go(page.number):
                 self._let_go(page.robot, f"{page.name} switched to another robot")
-        page.robot = name
+        page.robot, page.is_settled = name, True
         self._welcome(page)
 
     def _aside(self, act: Callable[[], None]) -> None:
@@ -426,6 +444,9 @@ class Pages:
         fleet = in_short(self._robots, lambda name: self.control(name).name) if tiles else []
         for page in self._pages:
             if what == "state":
+                if self._settle(page):
+                    self._welcome(page)
+                    page.on_look()
                 self._tell_state(page)
             elif what == "map":
                 self._tell_map(page)

@@ -70,6 +70,7 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 LOOK_S, START_S = 0.5, 30.0
+LONGEST_NAME = 255  # of a ROS namespace
 FRONT = ("-m", "spec_vlm_nav.ros.console.front_process")
 TRIES, TRY_BURST = 0.2, 5.0  # wrong tokens per second, all addresses together
 WRONG, FULL, FORBIDDEN = 4401, 4429, 4403
@@ -299,12 +300,12 @@ class Web:
         who = await self._enter(ws)
         if who is None:
             return
-        name, role, token = who
+        name, role, token, robot = who
         if not self._make_room(role):
             await _closed(ws, FULL, "too many pages are open")
             return
         where = ws.headers.get("x-front-client", "?")
-        page = self._pages.open(name, role, where, ws.send_text)  # type: ignore[arg-type]
+        page = self._pages.open(name, role, where, ws.send_text, robot)  # type: ignore[arg-type]
         page.connection, page.token = int(ws.headers.get("x-front-connection", "0")), token
         ending: set[asyncio.Task[None]] = set()
         page.end = lambda code, why: ending.add(asyncio.create_task(_closed(ws, code, why)))
@@ -329,8 +330,12 @@ class Web:
             return True
         return len(pages) < self._config.max_pages
 
-    async def _enter(self, ws: WebSocket) -> tuple[str, AccessRole, Token | None] | None:
-        """Return name, role and token from the first message; None if the socket was closed."""
+    async def _enter(self, ws: WebSocket) -> tuple[str, AccessRole, Token | None, str | None] | None:
+        """
+        Return name, role, token and robot from the first message; None if the socket was closed.
+
+        The robot is the one that the page showed before it lost its connection; None: it showed none.
+        """
         try:
             said = understood(await asyncio.wait_for(ws.receive_text(), self._config.head_s))
         except (asyncio.TimeoutError, WebSocketDisconnect, KeyError):
@@ -338,12 +343,13 @@ class Web:
         if said is None:
             await _closed(ws, WRONG, "the first message must be a hello")
             return None
-        name = " ".join(str(said.get("name", "")).split())[:40]
+        name, robot = " ".join(str(said.get("name", "")).split())[:40], said.get("robot")
+        robot = robot if isinstance(robot, str) and len(robot) <= LONGEST_NAME else None
         if self._is_open:
-            return name or "operator", AccessRole.OPERATOR, None  # only on loopback: see check_binding
+            return name or "operator", AccessRole.OPERATOR, None, robot  # only on loopback: see check_binding
         token = find_token(self._tokens.known or (), str(said.get("token", "")))
         if token is not None:
-            return token.name, token.role, token
+            return token.name, token.role, token, robot
         loop = asyncio.get_running_loop()
         if not self._tries.take(loop.time()):
             await asyncio.sleep(2.0)

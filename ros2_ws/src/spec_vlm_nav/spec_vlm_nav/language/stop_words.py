@@ -51,6 +51,7 @@ _CLAUSE_ENDS = re.compile(
 _LETTER = r"[^\W_]|[\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff\u1000-\u1049\u1780-\u17d3]"
 _WORDS = re.compile(f"(?:{_LETTER})+")
 _AND_THEN = frozenset(["and", "then", "und", "dann", "et", "puis", "y", "luego", "e", "poi", "и", "потом"])
+_JOINS = re.compile(rf"\W*(?:(?:{'|'.join(sorted(_AND_THEN))})\b\W*)+")
 _NEGATIONS = frozenset(["inte", "ikke", "niet"])  # after the verb: "stanna inte"
 # After these heads "a" and "an" are English articles ("stop a person"), unless a foreign one follows.
 _ENGLISH_HEADS = {"stop", "halt", "freeze", "abort", "cancel", "pause", "wait", "emergency"}
@@ -123,6 +124,8 @@ def _means_stop(plain: str) -> bool:
     known = any(word in _OPEN or word in _CLOSED for word in _words(plain))
     if not known and not _SCRIPTS.search(plain) and not any(s in plain for s in SYMBOLS):
         return False
+    if joins := _JOINS.match(plain):  # "and stop!": at the beginning they join nothing
+        plain = plain[joins.end() :]
     sentences = [part for part in _SENTENCE_ENDS.split(plain) if part.strip()]
     if any(_sentence_stops(sentence) for sentence in sentences):
         return True

@@ -61,6 +61,7 @@ OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # caused by an operator
 GRACE_S = 2.0  # extra time for vlm_nav_node to end an instruction by its own limit
 DAY = 1440  # minutes
 WAY_BACK = MissionStep(StepKind.RETURN)  # added after a failure
+LEAST_M = 0.02  # driven at a time: the noise of odometry at rest must not add up
 LATE_S = 600.0  # a blocked mission may still begin this long after its minute
 
 
@@ -161,6 +162,7 @@ class Mission:
         self._began = self._last = now
         self._due = DueTime(record.plan.start, now)
         self._pose: Pose | None = None
+        self._driven_to: tuple[float, float] | None = None  # where the distance driven was counted last
         self._step_m = 0.0
         self._ends_at = math.inf  # the end of a wait
         self._impossible = ""  # why the step under way cannot be carried out; it fails at the next tick
@@ -276,10 +278,13 @@ class Mission:
             if record.path:
                 self._out.log("odometry was reset: the path driven so far is discarded")
             record.path.clear()
-            step_m = 0.0
-        if record.phase is MissionPhase.RUNNING and last is not None:
-            record.distance_m += step_m
-            self._step_m += step_m
+            self._driven_to = None
+        if record.phase is not MissionPhase.RUNNING or self._driven_to is None:
+            self._driven_to = point
+        elif (driven_m := math.dist(self._driven_to, point)) >= LEAST_M:
+            record.distance_m += driven_m
+            self._step_m += driven_m
+            self._driven_to = point
         if record.phase is not MissionPhase.WAITING:
             record.spacing_m = grow(record.path, point, record.spacing_m)
 

@@ -303,6 +303,8 @@ class MotionCore:
             self._end(MotionState.EXPIRED, self._command, reason, now)
 
     def _done(self) -> Motion:
+        if self.gate.odometry_watch.is_broken:
+            return self.status.done  # a pose after a jump does not tell how far the robot has come
         return self.executor.done(self.gate.pose) if self.gate.pose else NO_MOTION
 
     def _end(self, state: MotionState, command: Command, reason: str, now: float) -> Velocity:

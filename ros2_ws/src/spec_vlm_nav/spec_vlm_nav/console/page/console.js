@@ -19,7 +19,8 @@ if (given) {
 }
 worker.postMessage({ open: {
   url: `${location.protocol.replace('http', 'ws')}//${location.host}/socket`,
-  hello: { token: sessionStorage.getItem('token') || '', name: localStorage.getItem('name') || '' },
+  hello: { token: sessionStorage.getItem('token') || '', name: localStorage.getItem('name') || '',
+    robot: sessionStorage.getItem('robot') },
 } });
 const alive = () => worker.postMessage({ alive: true, hidden: document.hidden });
 setInterval(alive, 60);
@@ -90,14 +91,16 @@ const STATES = { MOVING: 'Moving', SETTLING: 'Coming to a stand', REACHED: 'Look
   STALE_SENSOR: 'The collision sensor is silent', REFUSED: 'Standing: the motion was refused' };
 function showState(m) {
   state = m;
+  if (m.state) sessionStorage.setItem('robot', m.robot); // a page that is loaded again shows the same one
   const robots = m.robots.length ? m.robots : [''], select = $('robot');
   if (select.dataset.names !== robots.join()) {
     select.dataset.names = robots.join();
     select.replaceChildren(...robots.map((name) => new Option(name || 'the robot', name)));
   }
   select.value = m.robot;
-  select.parentElement.hidden = robots.length < 2 && !robots[0];
-  level($('link'), m.state ? 'connected' : 'no robot heard', m.state ? 'good' : 'warn');
+  select.parentElement.hidden = robots.length < 2 && !robots[0] && !m.robot;
+  const silent = robots.includes(m.robot) ? 'no robot heard' : `robot ${m.robot || 'without a name'} is not heard: choose one`;
+  level($('link'), m.state ? 'connected' : silent, m.state ? 'good' : 'warn');
   const viewer = me.role === 'viewer';
   show($('control'), m.mine ? 'you have control' : m.control ? `${m.control} has control` : 'no page has control');
   show($('take'), m.mine ? 'Let go' : m.control ? 'Take it from them' : 'Take control');

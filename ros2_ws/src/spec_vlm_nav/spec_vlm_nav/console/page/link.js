@@ -2,7 +2,7 @@
 // respond could not handle the STOP key: if it has control and the robot moves, this worker stops the robot.
 const BEAT_MS = 150, TICK_MS = 30, ANSWER_MS = 400, SILENT_MS = 800, AGAIN_MS = 700;
 let socket = null, hello = {}, url = '', alive = 0, heard = 0, hidden = false, lost = true;
-let busyMs = 400, robot = '', mine = false, moving = false, deadMan = false, saidBusy = false, refused = false;
+let busyMs = 400, robot = '', shown = null, mine = false, moving = false, deadMan = false, saidBusy = false, refused = false;
 
 const now = () => performance.now();
 function send(message) {
@@ -15,7 +15,8 @@ function open() {
   if (refused) return;
   const ours = socket = new WebSocket(url);
   ours.binaryType = 'arraybuffer';
-  ours.onopen = () => send({ t: 'hello', ...hello });
+  // A new connection shows the same robot: STOP must not reach another one.
+  ours.onopen = () => send({ t: 'hello', ...hello, robot: shown });
   ours.onmessage = (event) => { heard = now(); take(event.data); };
   ours.onclose = (event) => {
     if (ours !== socket) return;
@@ -37,11 +38,11 @@ async function take(data) {
   }
   const message = JSON.parse(data);
   if (message.t === 'hello') { deadMan = message.require_operator; busyMs = 1000 * message.busy_s; setLost(false); }
-  if (message.t === 'state') { mine = message.mine; robot = message.robot; moving = message.standing === false; setLost(false); }
+  if (message.t === 'state') { mine = message.mine; robot = message.robot; if (message.state) shown = robot; moving = message.standing === false; setLost(false); }
   postMessage({ message });
 }
 onmessage = ({ data }) => {
-  if (data.open) { ({ url, hello } = data.open); refused = false; open(); }
+  if (data.open) { ({ url, hello } = data.open); shown = hello.robot; refused = false; open(); }
   if (data.send) send(data.send);
   // The console may still run although the socket is gone: STOP is also tried by POST.
   if (data.send && data.send.t === 'stop' && !(socket && socket.readyState === 1)) {

@@ -125,7 +125,7 @@ class RosRobot(CommandPublisher):
         on_topic(String, f"{at}vlm_nav_node/outcome", self._on_outcome, RELIABLE)
         on_topic(String, f"{at}instruction", self._on_instruction, RELIABLE)
         on_topic(String, f"{at}mission_node/mission", self._on_mission, qos("reliable", 1, latched=True))
-        odom, image = _of_robot(node, "odom", at), _of_robot(node, "image", at)
+        odom, image = topic_of_robot(node, "odom", at), topic_of_robot(node, "image", at)
         self._odometry = PolledTopic(node, Odometry, odom, values["odom_reliability"])
         self._lives = PolledTopic(node, Supervision, f"{at}supervision")
         self._states = PolledTopic(node, RobotState, f"{at}robot_state")
@@ -404,7 +404,14 @@ def _age(at: float) -> float:
     return age if 0.0 <= age <= 1.0 else 0.0
 
 
-def _of_robot(node: Node, topic: str, at: str) -> str:
-    """Return a topic, with the console's remappings, in the namespace of another robot."""
+def topic_of_robot(node: Node, topic: str, at: str) -> str:
+    """
+    Return a topic of a robot, with the console's remappings.
+
+    at: the robot's namespace. A name that is relative to the console's namespace is looked for in that
+    of another robot, too; any other name, such as /utlidar/robot_odom, is that of its own robot.
+    """
     own, full = node.get_namespace().rstrip("/") + "/", str(node.resolve_topic_name(topic))
+    if at == own or (full.startswith(at) and at != "/"):
+        return full
     return at + full.removeprefix(own).removeprefix("/")

@@ -169,6 +169,8 @@ class MissionNode:
             raise MissionError("a mission is under way: cancel it, or append to it")
         plan = read(text)
         self._mission = Mission.begin(plan, self, time.monotonic(), time.time())
+        if (here := self._where()) is not None:  # the first step may begin before the next odometry
+            self._mission.on_pose(here)
         self.log(f"mission of {len(plan.steps)} steps")
         self.changed()
         self._keep(self._mission.record)

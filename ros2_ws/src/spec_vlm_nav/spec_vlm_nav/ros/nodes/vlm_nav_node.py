@@ -88,7 +88,8 @@ class VlmNavNode(LifecycleNode):
         subscribe(self, Empty, "~/cancel", self._on_cancel)
         # Served in every state, so that each goal is answered, even if a transition ends it.
         self._server = NavigateServer(self)
-        self._reloading: tuple[threading.Thread, str] | None = None  # loads this draft model
+        # What loads another draft model: the thread, the model's folder, and who is to draft with it.
+        self._reloading: tuple[threading.Thread, str, Decider] | None = None
         self._reloaded = ""  # why the old draft model stays; "": the new one is in use
         self.create_service(Trigger, "~/reload_draft", self._on_reload)
         self._diagnostics = Diagnostics(self, self._diagnostic_rows)
@@ -240,7 +241,7 @@ class VlmNavNode(LifecycleNode):
         thread = threading.Thread(
             target=self._reload, args=(self._decider, folder), name="reloading", daemon=True
         )
-        self._reloading = thread, folder
+        self._reloading = thread, folder, self._decider
         thread.start()
         response.success = True
         response.message = f"{folder} is being loaded; the log says when it is in use"
@@ -260,7 +261,11 @@ class VlmNavNode(LifecycleNode):
         if self._reloading is None or self._reloading[0].is_alive():
             return
         # rclpy binds a severity to the calling line: each needs a line of its own.
-        if self._reloaded:
+        _, folder, decider = self._reloading
+        if decider is not self._decider:
+            said = f"{folder} is not used: the node was cleaned up"
+            self.get_logger().warning(one_line(said, LONGEST_LINE))
+        elif self._reloaded:
             self.get_logger().error(one_line(f"the old draft model stays: {self._reloaded}", LONGEST_LINE))
         else:
             self.get_logger().info(one_line(f"{self._reloading[1]} drafts from the next decision on"))
