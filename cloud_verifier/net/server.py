@@ -103,7 +103,7 @@ class Server:
         model: the target, or an object with its metadata. make_engine: None: our own engine with that model. inline:
         run forward passes in the socket thread. tracing: where spans go; None: no tracing.
 
-        Raises VerifierError if the address or the keys cannot be used.
+        Raises VerifierError if the address or the keys cannot be used, VerdictLogError if the verdict log cannot.
         """
         self._config = config
         self._model = model
