@@ -181,7 +181,10 @@ class Server:
             self.stop()
 
     def drain(self) -> None:
-        """Accept no new sessions, and stop when the open ones have ended, or after drain_s. As safe as stop()."""
+        """Accept no new sessions, and stop when the open ones have ended, or after drain_s. As safe as stop().
+
+        A second call stops at once.
+        """
         if self._drain_lock.acquire(blocking=False):
             self._stop_socket.send(_DRAIN)
         else:  # second request
