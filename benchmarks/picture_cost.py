@@ -64,9 +64,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What a prompt of eight frames adds to a decision.")
     parser.add_argument("--target", default=str(DEFAULT_TARGET))
     parser.add_argument("--draft", default=str(DEFAULT_DRAFT))
-    parser.add_argument("--bag", type=Path, default=BAG, help="number of frames to decide on")
+    parser.add_argument("--bag", type=Path, default=BAG, help="recording with the frames")
     parser.add_argument("--size", default="224x140", help="frame size in pixels")
-    parser.add_argument("--decisions", type=int, default=16, help="with a full history")
+    parser.add_argument("--decisions", type=int, default=16, help="number of decisions with a full history")
     parser.add_argument("--presets", default="navila,navila_frames_last")
     given = parser.parse_args()
     try:

@@ -72,7 +72,10 @@ class ServerConfig:
         metavar="STRENGTH:SEED",
     )
     threads: int = setting(
-        0, "CPU threads of a forward pass; 0: one for a model under 100M parameters, otherwise torch's choice.", 0, 1024
+        0,
+        "CPU threads of a forward pass; 0: one for a model under 100M parameters on a CPU, otherwise torch's choice.",
+        0,
+        1024,
     )
     max_sessions: int = setting(
         64, "Sessions of all clients together; further ones are refused as busy.", 1, 100_000

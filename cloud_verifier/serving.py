@@ -57,6 +57,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         VerifierError: One line: the verifier cannot serve, or its engine failed for good.
         ModelError: One line: the model cannot be used.
         OptionsError: One line: a setting does not fit this machine or the model.
+        VerdictLogError: One line: the verdict log cannot be written.
     """
     check_threads(config.threads)
     log = EventLog(log_stream or sys.stderr, contents=config.log_contents)

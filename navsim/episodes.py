@@ -20,7 +20,7 @@ from navsim.rooms import Room, SceneObject
 from navsim.visibility import line_of_sight
 
 SPLITS = ("train", "heldout")
-# share of attempts to find a start without line of sight to the target, whatever the heading; half succeed
+# share of attempts to find a start without line of sight to the target, whatever the heading; most succeed
 HIDDEN_STARTS = 0.10
 SIGHT_RANGE = 5.5  # metres
 IN_SIGHT = 0.6  # share of the target that must be visible

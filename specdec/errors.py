@@ -27,7 +27,7 @@ class VocabularyMismatch(ModelError):
 
 
 class OptionsError(SpecdecError):
-    """A generation option outside its allowed range, or an unknown method."""
+    """An unknown method, an option outside its allowed range, or one that cannot be used as asked."""
 
 
 class LinkLost(SpecdecError):

@@ -98,7 +98,8 @@ class GenerationOptions:
 
     Attributes:
         max_new_tokens: Longest answer, in tokens; the end-of-sequence token counts, as in Hugging Face `generate`.
-        temperature: 0 is greedy decoding. Above 0 (LEAST_TEMPERATURE at least) the shared-noise sampler picks.
+        temperature: 0 is greedy decoding. Above 0 (LEAST_TEMPERATURE at least) tokens are sampled: with shared noise
+            or, if the method recovers from rejections, by rejection sampling.
         seed: Seed of all random numbers: one seed gives one answer.
         top_k: Sample from the K likeliest tokens; 0 = off.
         top_p: Sample from the likeliest tokens that make up P; 1 = off.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The speed of a verifier that serves: milliseconds a token of `ar`, and tokens a second of many `sd` sessions at once.
 
-    python benchmarks/gpu/sessions.py MODEL [--device cuda] [--counts 1,8,32] [--exits FOLDER] [--json FILE]
+    python benchmarks/gpu/sessions.py MODEL [--device cuda] [--counts 1,8,32] [--think-ms 15] [--json FILE]
 
-Starts `specnav serve` and talks to it over ZeroMQ on loopback. Drafts take no time here: they are the target's own
-answer from an earlier pass, in which each token is replaced by a wrong one with a probability of 1/4. So only the
-server is measured.
+Starts `specnav serve` and talks to it over ZeroMQ on loopback. Drafts cost nothing here: they are the target's own
+answer from an earlier pass, in which each token is replaced by a wrong one with a probability of 1/4. They are sent at
+once, and in a second run --think-ms after each verdict. So only the server is measured.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """Chooses the rows that share the next forward pass.
 
 A pass has a row budget: a fixed one and, if a latency bound is set, as many rows as earlier passes finished within it.
-Sessions that verify or decode come first, by class and waiting time. Prompts and very long drafts use the remaining
-rows in chunks, so that a long one delays no client by more than its chunk. No session starves: long waiting moves a
-session ahead of higher classes.
+Sessions that verify or decode come first: by class, then those of clients that got less, then by waiting time. Prompts
+and very long drafts use the remaining rows in chunks, so that a long one delays no client by more than its chunk. No
+session starves: long waiting moves a session ahead of higher classes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ BRANCHES = 64
 """Sequences for the branches of trees, if that many are left."""
 _Q8_BLOCK = 32
 _TOKENS = 16_384
-"""Tokens of the context, unless --kv-gb sets it: llama.cpp allocates the whole context at start."""
+"""Most tokens of the context, unless --kv-gb sets it or the model was made for more. All are allocated at start."""
 _ROUNDED_TO = 256
 """llama.cpp rounds the size of a context to a multiple of this many tokens."""
 

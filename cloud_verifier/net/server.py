@@ -103,7 +103,7 @@ class Server:
         model: the target, or an object with its metadata. make_engine: None: our own engine with that model. inline:
         run forward passes in the socket thread. tracing: where spans go; None: no tracing.
 
-        Raises VerifierError if the address or the keys cannot be used.
+        Raises VerifierError if the address or the keys cannot be used, VerdictLogError if the verdict log cannot.
         """
         self._config = config
         self._model = model
@@ -181,7 +181,10 @@ class Server:
             self.stop()
 
     def drain(self) -> None:
-        """Accept no new sessions, and stop when the open ones have ended, or after drain_s. As safe as stop()."""
+        """Accept no new sessions, and stop when the open ones have ended, or after drain_s. As safe as stop().
+
+        A second call stops at once.
+        """
         if self._drain_lock.acquire(blocking=False):
             self._stop_socket.send(_DRAIN)
         else:  # second request

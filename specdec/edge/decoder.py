@@ -77,7 +77,7 @@ _log = logging.getLogger(__name__)
 
 
 class DraftFailed(SpecdecError):
-    """The draft model has failed: the answer continues without it."""
+    """The draft model has failed. The answer continues without it, unless a rejection was received in part."""
 
 
 class EdgeDecoder:
@@ -257,9 +257,11 @@ class EdgeDecoder:
             VerifierBusy: The verifier has no room, also after `resume_timeout_s`.
             ProtocolError: The verifier refused a request or broke the wire contract.
             VersionMismatch: Edge and cloud speak different versions of the wire.
+            TargetChanged: The verifier's target is not the one that began the answer.
             ModelError: The prompt cannot be used.
             OptionsError: Stop strings without a tokenizer, a request that the verifier reports as too large, or this
                 decoder is in the middle of an answer.
+            DraftFailed: The draft model failed while a rejection that only it can resolve was received.
         """
         options = options or GenerationOptions()
         stop = StopText(self._tokenizer, options.stop, history, options.min_new_tokens)

@@ -47,7 +47,7 @@ class RoundStats:
         why: The reason that the controller gave.
         queue_ms: Waiting time in the cloud, part of `wait_ms`.
         batch: Sessions that shared the forward pass.
-        took_ms: Time since the previous round ended.
+        took_ms: Time since the previous round ended; 0 where `promised_ms` is 0.
         promised_ms: What a controller predicted for this many tokens; 0 without a prediction, and right after a change
             of plan.
     """
@@ -79,12 +79,12 @@ class AnswerStats:
         tokens: Verified token ids yielded, without EOS.
         rounds: One entry for each round.
         prompt_bytes: Size of the opening message with its images.
-        prefill_ms: The edge's prefill; 0 without a draft model.
+        prefill_ms: The edge's prefill; 0 if no model runs on the edge.
         cloud_prefill_ms: The verifier's prefill.
         ttft_ms: Time to the first verified token.
         total_ms: Time to the end of the answer.
         resumes: How often the answer continued after a lost link.
-        draft_forwards: Forward passes of the draft model on the edge, without its prefill.
+        draft_forwards: Forward passes of the edge's model, without its prefill.
         predrafts: Verdicts that came while a pre-draft existed.
         predraft_hits: How many of these verdicts the pre-draft survived.
         finish: How the answer ended.

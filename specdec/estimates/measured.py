@@ -174,7 +174,7 @@ class AcceptanceEstimate:
     def chance(self, depth: int, like: AcceptanceEstimate | None = None) -> float:
         """Chance that a draft's token at `depth` (0 is the first) is accepted if all before it are.
 
-        Starts from a prior that two dozen drafts outweigh. A depth without data takes the chance of the deepest one
+        Starts from a prior with the weight of two drafts. A depth without data takes the chance of the deepest one
         with data. like: acceptance of another kind of draft, used as the prior.
         """
         place = min(depth, _MAX_DEPTH - 1)

@@ -240,7 +240,7 @@ class ModelSession:
             )
 
     def _reserve(self, needed: int) -> None:
-        """Make room for `needed` tokens; the cache grows by doubling up to the context limit."""
+        """Make room for `needed` tokens; the cache grows by doubling, beyond `most_tokens` only as far as needed."""
         self._check_room(needed)
         capacity = 0 if self._cache is None else self._cache.shape[3]
         if needed <= capacity:

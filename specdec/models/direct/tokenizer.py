@@ -131,7 +131,7 @@ class DirectTokenizer:
     def apply_chat_template(
         self, messages: list[dict[str, Any]], tokenize: bool = False, add_generation_prompt: bool = False
     ) -> str:
-        """Render a conversation as text. Raises ModelError if there is no template."""
+        """Render a conversation as text. Raises ModelError if there is no template, or if jinja2 cannot confine it."""
         if tokenize:
             raise ValueError("apply_chat_template returns text here: encode it")
         if self.chat_template is not None and needs_library(self.chat_template):
@@ -178,7 +178,10 @@ def needs_library(template: str) -> bool:
 
 
 def tokenizer_of(folder: Path, model_type: str) -> DirectTokenizer | None:
-    """Read a folder's tokenizer; None unless all its settings are known. Broken files raise their own errors."""
+    """Read a folder's tokenizer; None unless all its settings are known.
+
+    Missing files and broken JSON raise their own errors.
+    """
     if any((folder / name).exists() for name in _OTHER_FILES):
         return None
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))

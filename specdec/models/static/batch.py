@@ -2,7 +2,7 @@
 """The integers of one forward pass: each row's token, position and cache.
 
 Plain arithmetic on the host. KV caches stay in their sessions: a batch holds each cache's address and capacity, so that
-one kernel launch per layer serves all sessions, and sessions join or leave without copies.
+one launch of a kernel serves all sessions, and sessions join or leave without copies.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from specdec.models.static.operations import Inputs, TorchOperations
 _MOST_KEYS, _KEY_BYTES = 64, 16384
 """Keys that a program reads at a time; several such blocks must fit into a multiprocessor's shared memory."""
 _PROGRAMS = 264
-"""Target number of programs with keys, enough to fill a large GPU twice; splits are chosen for it."""
+"""Target number of programs if each row is a tile, enough to fill a large GPU twice; splits are chosen for it."""
 _FEWEST_SPLITS, _MOST_SPLITS = 4, 32
 _COLUMNS, _DEPTH, _WARPS = 4, 1024, 4
 """For a product with few rows: weight rows per program, numbers of each row read at a time, and warps."""

@@ -39,7 +39,9 @@ class Inputs:
 
 
 def can_fuse(layer: Layer) -> bool:
-    """Whether a layer has only plain products, SiLU and the two usual norms, as the fused operations require."""
+    """Whether a layer has only plain products, SiLU of a product without bias, and the two usual norms, as the fused
+    operations require.
+    """
     products = (layer.qkv, layer.out, layer.gate_up, layer.down)
     return (
         all(isinstance(product, Linear) for product in products)

@@ -58,7 +58,7 @@ class CudaGraphs:
 
 
 class EagerRuns:
-    """Runs the work again at every replay; used for the static path on a CPU."""
+    """Runs the work again at every replay; used on a CPU, and once after a failed recording."""
 
     def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:
         """See CudaGraphs."""
