@@ -25,9 +25,9 @@ from cloud_verifier.loading import (
     warm_up,
 )
 from cloud_verifier.logs import EventLog, pass_on_warnings
-from cloud_verifier.net.server import Server
+from cloud_verifier.net.server import Server, check_can_listen
 from cloud_verifier.observing.counts import SLOW_S, STUCK_S
-from cloud_verifier.observing.http import StatusServer
+from cloud_verifier.observing.http import StatusServer, check_can_serve
 from cloud_verifier.observing.metrics import VerifierCollector, render
 from cloud_verifier.security.keyring import Keyring
 from specdec.isolation.workers import Launcher
@@ -61,8 +61,12 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     """
     check_threads(config.threads)
     log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
+    # What cannot be used is reported before a large model is loaded.
+    check_can_listen(config.bind)
+    if config.metrics:
+        check_can_serve(config.metrics)
     if config.keys:
-        Keyring(config.keys, log)  # a folder that cannot be used is reported before a large model is loaded
+        Keyring(config.keys, log)
     tracing = tracing_from_environment("specnav-verifier")
     if tracing is not None:
         pass_on_warnings("opentelemetry", log)

@@ -82,6 +82,22 @@ class _Reply:
     over: bool
 
 
+def check_can_listen(bind: str) -> None:
+    """Raise VerifierError if this machine cannot listen on tcp://HOST:PORT now."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        _listen(router, bind)
+
+
+def _listen(router: zmq.Socket[bytes], bind: str) -> None:
+    try:
+        router.setsockopt(zmq.IPV6, is_ipv6(bind))
+        router.bind(bind)
+    except zmq.ZMQError as error:
+        raise VerifierError(
+            f"cannot listen on {bind} ({error}): choose an address of this machine and a free port"
+        ) from error
+
+
 class Server:
     """A verifier with its socket bound; `run()` serves until `stop()`, which any thread may call.
 
@@ -130,13 +146,10 @@ class Server:
                 clock=clock,
             )
         try:
-            self._router.setsockopt(zmq.IPV6, is_ipv6(config.bind))
-            self._router.bind(config.bind)
-        except zmq.ZMQError as error:
+            _listen(self._router, config.bind)
+        except VerifierError:
             self._context.destroy(linger=0)
-            raise VerifierError(
-                f"cannot listen on {config.bind} ({error}): choose an address of this machine and a free port"
-            ) from error
+            raise
         self.bind: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
         self._connections.start()
         self._inbox = self._context.socket(zmq.PULL)

@@ -80,6 +80,21 @@ class Head(io.BufferedIOBase):
         return line
 
 
+def check_can_serve(bind: str) -> None:
+    """Raise VerifierError if a status server cannot listen on HOST:PORT now."""
+    _bound(bind, BaseHTTPRequestHandler).server_close()
+
+
+def _bound(bind: str, handler: type[BaseHTTPRequestHandler]) -> BoundedServer:
+    host, _, port = bind.rpartition(":")
+    try:
+        return BoundedServer((host.strip("[]") or "127.0.0.1", int(port)), handler)
+    except (OSError, ValueError, OverflowError) as error:
+        raise VerifierError(
+            f"metrics cannot be served on {bind!r} ({error}): choose a free HOST:PORT with --metrics"
+        ) from error
+
+
 class StatusServer:
     """Serves until close()."""
 
@@ -103,7 +118,6 @@ class StatusServer:
         Raises:
             VerifierError: The address cannot be used.
         """
-        host, _, port = bind.rpartition(":")
         pages: dict[str, Callable[[], tuple[int, bytes]]] = {
             "/metrics": lambda: (200, metrics()),
             "/healthz": lambda: _verdict(healthy()),
@@ -148,12 +162,7 @@ class StatusServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Log nothing: a scrape every few seconds would fill the log."""
 
-        try:
-            self._server = BoundedServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
-        except (OSError, ValueError, OverflowError) as error:
-            raise VerifierError(
-                f"metrics cannot be served on {bind!r} ({error}): choose a free HOST:PORT with --metrics"
-            ) from error
+        self._server = _bound(bind, Handler)
         at, number = self._server.server_address[:2]
         self.bind = f"[{at!s}]:{number}" if self._server.address_family == socket.AF_INET6 else f"{at!s}:{number}"
         serve = self._server.serve_forever

@@ -129,17 +129,20 @@ def test_a_successor_with_a_tuned_target_begins_anew_and_mixes_nothing(
     ("arguments", "words"),
     [
         (["--model", "/nowhere/model"], "does not exist"),
-        (["--model", "{model}", "--bind", "{taken}"], "cannot listen"),
+        (["--model", "/nowhere/model", "--bind", "{taken}"], "cannot listen"),
+        (["--model", "/nowhere/model", "--metrics", "{taken}"], "metrics cannot be served"),
         (["--model", "{model}", "--keys", "/nowhere"], "cannot read the server's key /nowhere/server.key"),
         (["--model", "{model}", "--draft-model", "{model}", "--gguf", "threads=2"], "leave gguf out"),
     ],
-    ids=["model", "port-in-use", "keys", "gguf-draft"],
+    ids=["model", "port-in-use", "metrics-in-use", "keys", "gguf-draft"],
 )
 def test_mistakes_are_one_line_and_an_exit_code(
     model_root: Path, text_pair: Pair, servers: dict[str, str], arguments: list[str], words: str
 ) -> None:
     model, taken = str(model_root / "text-target"), servers[text_pair.target.path]
     filled = [argument.replace("{model}", model).replace("{taken}", taken) for argument in arguments]
+    if "--metrics" in filled:
+        filled[-1] = filled[-1].removeprefix("tcp://")
     with started(filled, afresh="/nowhere/model" in filled) as (process, _, err):
         said = err.read()
         assert process.wait(60) != 0

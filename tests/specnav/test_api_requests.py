@@ -183,8 +183,9 @@ def test_fields_that_ask_for_nothing_are_taken() -> None:
     assert chat(**dict.fromkeys(NEUTRAL)).options.grammar == ""
     said = {"role": "assistant", "content": "a", "refusal": None, "tool_calls": [], "annotations": []}
     assert chat(messages=[said, *HELLO]).prompt == chat(messages=[{**said, "audio": None}, *HELLO]).prompt
-    picture = {"type": "image_url", "image_url": {"url": PICTURE, "detail": "auto"}}
-    assert chat(messages=[{"role": "user", "content": [picture]}]).prompt == (Message("user", (PNG,)),)
+    for url in (PICTURE, PICTURE[:30] + "\n" + PICTURE[30:] + "\r\n"):  # lines as `base64` breaks them
+        picture = {"type": "image_url", "image_url": {"url": url, "detail": "auto"}}
+        assert chat(messages=[{"role": "user", "content": [picture]}]).prompt == (Message("user", (PNG,)),)
     with pytest.raises(ApiError) as error:
         completion(prompt="a", response_format={"type": "json_object"})
     assert error.value.param == "response_format"

@@ -26,7 +26,8 @@ def picture_of(url: str, param: str) -> bytes:
     if not head[2]:
         raise _no_picture(param, "the picture is not in base64")
     try:
-        content = base64.b64decode(url[head.end() :], validate=True)
+        # The command base64 breaks lines.
+        content = base64.b64decode("".join(url[head.end() :].split()), validate=True)
     except (binascii.Error, ValueError):
         raise _no_picture(param, "the picture's base64 is broken") from None
     if not content.startswith((b"\xff\xd8\xff", b"\x89PNG")):
