@@ -23,7 +23,7 @@ from specdec.models.families import FAMILIES, Family
 from specdec.models.gguf_header import read_header
 from specdec.models.images import ImagePreparer
 from specdec.models.layers.compiled import check_compiler
-from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE
+from specdec.models.library.generic import length_dependent_rope
 from specdec.models.library.pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
 from specdec.models.runner import ForwardOptions
@@ -274,8 +274,7 @@ def family_of(config: Any) -> tuple[Family | None, str]:
     if family is None:
         return None, f"models of type {config.model_type!r} have no forward pass of ours"
     text = config.get_text_config()
-    rope = (getattr(text, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rope in LENGTH_DEPENDENT_ROPE:
+    if rope := length_dependent_rope(text):
         return None, f"its rope type {rope!r} changes with the length"
     missing = family.missing(text)
     return (None, f"it has {missing}") if missing else (family, "")

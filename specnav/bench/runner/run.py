@@ -346,6 +346,7 @@ def context_of(model: str) -> int:
     shape = read_shape(Path(model))
     if shape is not None:
         return shape.text.max_position_embeddings
+    from specdec.models.library.generic import context_limit_of
     from specdec.models.loading import read_config
 
-    return int(read_config(model).get_text_config().max_position_embeddings)
+    return context_limit_of(read_config(model).get_text_config())
