@@ -40,7 +40,7 @@ class VllmTarget(LoadedModel):
             device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
         )
         pad_id = config.image_token_id if sees else None
-        self._stand_on(runner, tokenizer, path, eos_ids(told, tokenizer), preparer, pad_id)
+        self._stand_on(runner, tokenizer, path, eos_ids(path, told, tokenizer), preparer, pad_id)
         self._no_pictures = "on vLLM only models of the Qwen2-VL family do"
 
     @cached_property

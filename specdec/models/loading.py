@@ -110,7 +110,7 @@ def load_model(
         what = "never deterministic" if deterministic else "not compiled"
         raise ModelError(f"{name} runs on transformers' own forward pass ({reason}), which is {what}")
     loaded = LoadedModel(
-        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer,
+        hf_model, tokenizer, name, eos_ids(name, hf_model, tokenizer), family, preparer,
         how=ForwardOptions(deterministic, compile, recorded),
     )
     if family is None:
@@ -177,12 +177,18 @@ def _split_as_the_file_says(tokenizer: Any, path: Path) -> None:
         tokenizer.backend_tokenizer.pre_tokenizer = Stages(stages)
 
 
-def eos_ids(hf_model: Any, tokenizer: Any) -> frozenset[int]:
-    """All ids that end an answer, as in the library's `generate`."""
+def eos_ids(name: str, hf_model: Any, tokenizer: Any) -> frozenset[int]:
+    """All ids that end an answer, as in the library's `generate`. Raises ModelError for anything but ids."""
     for source in (hf_model.generation_config, hf_model.config, tokenizer):
         value = getattr(source, "eos_token_id", None)
         if value is not None:
-            return frozenset(value if isinstance(value, (list, tuple)) else [value])
+            ids = value if isinstance(value, (list, tuple)) else [value]
+            if wrong := [token for token in ids if type(token) is not int]:
+                raise ModelError(
+                    f"{name} has an eos_token_id of {wrong[0]!r}, which is no token id: correct its "
+                    "generation_config.json or config.json"
+                )
+            return frozenset(ids)
     return frozenset()
 
 

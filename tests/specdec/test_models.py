@@ -16,7 +16,9 @@ from PIL import Image
 from specdec.models import ModelError, Prompt, chat_prompt, load_draft, load_draft_tokenizer, load_model
 from specdec.models.gguf import binding
 from specdec.models.images import MOST_PIXELS, ImagePreparer, find_process_vision_info
+from specdec.models.local import generate_local
 from specdec.models.positions import expand_image_pads, mrope_positions
+from specdec.options import GenerationOptions
 from specdec.pictures.decoding import decode_image
 from tests.helpers import tiny_models as tiny
 from tests.helpers.servers import Pair
@@ -347,10 +349,19 @@ class TestErrorsOfLoading:
         (folder / "tokenizer.json").write_text(json.dumps(content))
         self.check(folder, "no usable tokenizer .*out of vocabulary")
 
-    def test_an_end_of_answers_that_is_no_token(self, model_root: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("end, shown", [("x", "'x'"), ([[256]], r"\[256\]"), (True, "True")])
+    def test_an_end_of_answers_that_is_no_token(self, model_root: Path, tmp_path: Path, end: object, shown: str) -> None:
         folder = self.copy(model_root, tmp_path)
-        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": "x"}))
-        self.check(folder, "model has an eos_token_id of 'x'")
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
+        self.check(folder, f"model has an eos_token_id of {shown}")
+
+    def test_a_negative_end_of_answers_is_none(self, model_root: Path, tmp_path: Path) -> None:
+        """As some published checkpoints have it; verifiers tell edges the ids, which are never negative."""
+        folder = self.copy(model_root, tmp_path)
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": -1}))
+        model = load_model(folder)
+        assert not model.eos_token_ids
+        assert len(generate_local(model, Prompt((5, 6)), GenerationOptions(4, min_new_tokens=2))) == 4
 
     def test_a_setting_of_another_type(self, model_root: Path, tmp_path: Path) -> None:
         folder = self.copy(model_root, tmp_path)
