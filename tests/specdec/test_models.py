@@ -350,7 +350,9 @@ class TestErrorsOfLoading:
         self.check(folder, "no usable tokenizer .*out of vocabulary")
 
     @pytest.mark.parametrize("end, shown", [("x", "'x'"), ([[256]], r"\[256\]"), (True, "True")])
-    def test_an_end_of_answers_that_is_no_token(self, model_root: Path, tmp_path: Path, end: object, shown: str) -> None:
+    def test_an_end_of_answers_that_is_no_token(
+        self, model_root: Path, tmp_path: Path, end: object, shown: str
+    ) -> None:
         folder = self.copy(model_root, tmp_path)
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
         self.check(folder, f"model has an eos_token_id of {shown}")
