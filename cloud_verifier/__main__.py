@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
+from specdec.downloads import shipped
 from specdec.errors import SpecdecError
 from specdec.settings import add_arguments
 
@@ -32,7 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser()
     given = parser.parse_args(arguments)
     try:
-        config = ServerConfig(**vars(given))
+        named = {name: shipped(value) if isinstance(value, str) else value for name, value in vars(given).items()}
+        config = ServerConfig(**named)
     except (VerifierError, SpecdecError) as error:
         parser.error(str(error))
     try:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import torch
 
+from specdec.downloads import shipped
 from specdec.errors import ModelError, first_line
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
@@ -53,7 +54,7 @@ def load_model(
     """Load a model folder or hub id.
 
     Args:
-        path: A Hugging Face folder or a hub id.
+        path: A Hugging Face folder or a hub id; default_models/NAME is the shipped one from any directory.
         device: "auto" (CUDA if present), "cpu", "cuda" or "cuda:1".
         dtype: "auto" (float32 on a CPU, otherwise the checkpoint's), "float32", "float16" or "bfloat16".
         quantize: "none", "8bit" or "4bit" (bitsandbytes, also on a CPU).
@@ -68,7 +69,7 @@ def load_model(
     Raises:
         ModelError: One line, for anything that cannot be used.
     """
-    name = str(path)
+    name = shipped(str(path))
     if dtype != "auto" and dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is unknown: choose auto, {', '.join(DTYPES)}")
     if quantize not in ("none", "8bit", "4bit"):
@@ -141,8 +142,9 @@ def load_tokenizer(path: str | Path) -> Any:
     Raises:
         ModelError: There is no tokenizer, or it cannot be read.
     """
-    _check_folder(str(path))
-    return read_tokenizer(Path(path)) or _load_library_tokenizer(str(path))
+    name = shipped(str(path))
+    _check_folder(name)
+    return read_tokenizer(Path(name)) or _load_library_tokenizer(name)
 
 
 def _load_library_tokenizer(name: str) -> Any:

@@ -13,7 +13,17 @@ import pytest
 import torch
 from PIL import Image
 
-from specdec.models import ModelError, Prompt, chat_prompt, load_draft, load_draft_tokenizer, load_model
+from cloud_verifier.__main__ import main
+from cloud_verifier.config import ServerConfig
+from specdec.models import (
+    ModelError,
+    Prompt,
+    chat_prompt,
+    load_draft,
+    load_draft_tokenizer,
+    load_model,
+    load_tokenizer,
+)
 from specdec.models.gguf import binding
 from specdec.models.images import MOST_PIXELS, ImagePreparer, find_process_vision_info
 from specdec.models.local import generate_local
@@ -375,3 +385,23 @@ class TestErrorsOfLoading:
         self.check(model_root / "text-target", "quantize", quantize="2bit")
         self.check(model_root / "text-target", "dtype", dtype="int8")
         self.check(model_root / "text-target", "device", device="abacus")
+
+
+def test_shipped_models_are_found_by_their_names_from_any_directory(
+    model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "code" / "default_models" / "shipped"
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(model_root / "text-target")
+    monkeypatch.setattr("specdec.downloads._WITH_CODE", (tmp_path / "elsewhere", tmp_path / "code"))
+    monkeypatch.chdir(tmp_path)
+    name = "default_models/shipped"
+    assert load_model(name).path == load_draft(name).path == str(folder)
+    assert load_tokenizer(name).get_vocab() == load_draft_tokenizer(name).get_vocab()
+    served: list[ServerConfig] = []
+    monkeypatch.setattr("cloud_verifier.serving.serve", served.append)
+    main(["--model", name])
+    assert served[0].model == str(folder)
+    (tmp_path / name).mkdir(parents=True)  # what lies here comes first
+    with pytest.raises(ModelError, match=f"{name} has no config.json"):
+        load_model(name)
