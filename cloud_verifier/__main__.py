@@ -33,8 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser()
     given = parser.parse_args(arguments)
     try:
-        named = {name: shipped(value) if isinstance(value, str) else value for name, value in vars(given).items()}
-        config = ServerConfig(**named)
+        for name in ("model", "draft_model", "exits"):
+            setattr(given, name, shipped(getattr(given, name)))
+        config = ServerConfig(**vars(given))
     except (VerifierError, SpecdecError) as error:
         parser.error(str(error))
     try:
