@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser()
     given = parser.parse_args(arguments)
     try:
-        for name in ("model", "draft_model", "exits"):
+        for name in vars(given).keys() & {"model", "draft_model", "exits"}:
             setattr(given, name, shipped(getattr(given, name)))
         config = ServerConfig(**vars(given))
     except (VerifierError, SpecdecError) as error:
