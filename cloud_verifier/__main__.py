@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
+from specdec.downloads import shipped
 from specdec.errors import SpecdecError
 from specdec.settings import add_arguments
 
@@ -32,6 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser()
     given = parser.parse_args(arguments)
     try:
+        for name in vars(given).keys() & {"model", "draft_model", "exits"}:
+            setattr(given, name, shipped(getattr(given, name)))
         config = ServerConfig(**vars(given))
     except (VerifierError, SpecdecError) as error:
         parser.error(str(error))

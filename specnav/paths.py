@@ -23,13 +23,3 @@ DEFAULT_TARGET = MODELS / "nav-target"
 DEFAULT_DRAFT = MODELS / "nav-draft"
 DEFAULT_TEXT_TARGET = MODELS / "text-target"
 DEFAULT_TEXT_DRAFT = MODELS / "text-draft"
-
-
-def shipped(name: str) -> str:
-    """A model as documentation and results name the shipped ones, default_models/text-target, where it lies; any other
-    name as it is. What the current directory has by this name comes first.
-    """
-    path = Path(name)
-    if path.parts[:1] != (MODELS.name,) or path.exists() or not (DATA / path).exists():
-        return name
-    return str(DATA / path)

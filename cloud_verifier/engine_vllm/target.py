@@ -14,6 +14,7 @@ from specdec.errors import ModelError
 from specdec.models.digest import files_digest
 from specdec.models.families import FAMILIES
 from specdec.models.images import ImagePreparer
+from specdec.models.library.generic import context_limit_of
 from specdec.models.loaded import LoadedModel, real_vocabulary_size
 from specdec.models.loading import eos_ids, load_tokenizer, read_config
 
@@ -35,11 +36,11 @@ class VllmTarget(LoadedModel):
         preparer = ImagePreparer.from_folder(path, config.vision_config, pixels) if sees else None
         runner: Any = SimpleNamespace(
             vocab_size=min(real_vocabulary_size(tokenizer), text.vocab_size),
-            context_limit=text.max_position_embeddings,
+            context_limit=context_limit_of(text),
             device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
         )
         pad_id = config.image_token_id if sees else None
-        self._stand_on(runner, tokenizer, path, eos_ids(told, tokenizer), preparer, pad_id)
+        self._stand_on(runner, tokenizer, path, eos_ids(path, told, tokenizer), preparer, pad_id)
         self._no_pictures = "on vLLM only models of the Qwen2-VL family do"
 
     @cached_property

@@ -23,6 +23,8 @@ MAX_IMAGES = 64
 TOKEN_BYTES = 16
 MAX_FORCED = 64
 """Most forced tokens in a reply."""
+MAX_HINTS = 64
+"""Most hints per round that an edge may ask for."""
 DIGEST_BYTES = 32
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
@@ -108,7 +110,7 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     ahead: bool = False
     front_layers: Annotated[int, Meta(ge=0, le=1024)] = 0
     pending: bool = False
-    hints: Annotated[int, Meta(ge=0, le=64)] = 0
+    hints: Annotated[int, Meta(ge=0, le=MAX_HINTS)] = 0
     hint_order: Annotated[int, Meta(ge=0, le=1)] = 0
     scope: Annotated[str, Meta(max_length=64)] = ""
     weights: Weights = b""

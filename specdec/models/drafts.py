@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from specdec.downloads import shipped
 from specdec.errors import ModelError
 from specdec.models.gguf.binding import library
 from specdec.models.gguf.files import check_options, gguf_file
@@ -46,6 +47,7 @@ def load_draft(
     Raises:
         ModelError: One line, for anything that cannot be used.
     """
+    path = shipped(str(path))
     file = gguf_file(path)
     if file is None:
         check_options(path, gguf or GgufOptions())
@@ -69,6 +71,7 @@ def load_draft_tokenizer(path: str | Path) -> Any:
     Raises:
         ModelError: There is no tokenizer, or it cannot be read.
     """
+    path = shipped(str(path))
     file = gguf_file(path)
     if file is None:
         return load_tokenizer(path)

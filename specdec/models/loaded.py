@@ -124,12 +124,8 @@ class LoadedModel:
         self._library_pictures: LibraryPictures | None = None
         self._no_pictures = "use a Qwen-VL model"
         self.vocab_size = runner.vocab_size
-        if wrong := [token for token in eos_token_ids if not isinstance(token, int)]:
-            raise ModelError(
-                f"{path} has an eos_token_id of {wrong[0]!r}, which is no token id: correct its "
-                "generation_config.json or config.json"
-            )
-        self.eos_token_ids = frozenset(token for token in eos_token_ids if token < self.vocab_size)
+        # Some checkpoints have -1: nothing ends an answer.
+        self.eos_token_ids = frozenset(token for token in eos_token_ids if 0 <= token < self.vocab_size)
         self.context_limit = runner.context_limit
         self.image_pad_id = image_pad_id
         self.never_drafted = self._placeholder_ids()

@@ -17,13 +17,14 @@ from typing import Any, Literal
 
 import torch
 
+from specdec.downloads import shipped
 from specdec.errors import ModelError, first_line
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
 from specdec.models.gguf_header import read_header
 from specdec.models.images import ImagePreparer
 from specdec.models.layers.compiled import check_compiler
-from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE
+from specdec.models.library.generic import length_dependent_rope
 from specdec.models.library.pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
 from specdec.models.runner import ForwardOptions
@@ -53,7 +54,7 @@ def load_model(
     """Load a model folder or hub id.
 
     Args:
-        path: A Hugging Face folder or a hub id.
+        path: A Hugging Face folder or a hub id; default_models/NAME is the shipped one from any directory.
         device: "auto" (CUDA if present), "cpu", "cuda" or "cuda:1".
         dtype: "auto" (float32 on a CPU, otherwise the checkpoint's), "float32", "float16" or "bfloat16".
         quantize: "none", "8bit" or "4bit" (bitsandbytes, also on a CPU).
@@ -68,7 +69,7 @@ def load_model(
     Raises:
         ModelError: One line, for anything that cannot be used.
     """
-    name = str(path)
+    name = shipped(str(path))
     if dtype != "auto" and dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is unknown: choose auto, {', '.join(DTYPES)}")
     if quantize not in ("none", "8bit", "4bit"):
@@ -110,7 +111,7 @@ def load_model(
         what = "never deterministic" if deterministic else "not compiled"
         raise ModelError(f"{name} runs on transformers' own forward pass ({reason}), which is {what}")
     loaded = LoadedModel(
-        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer,
+        hf_model, tokenizer, name, eos_ids(name, hf_model, tokenizer), family, preparer,
         how=ForwardOptions(deterministic, compile, recorded),
     )
     if family is None:
@@ -141,8 +142,9 @@ def load_tokenizer(path: str | Path) -> Any:
     Raises:
         ModelError: There is no tokenizer, or it cannot be read.
     """
-    _check_folder(str(path))
-    return read_tokenizer(Path(path)) or _load_library_tokenizer(str(path))
+    name = shipped(str(path))
+    _check_folder(name)
+    return read_tokenizer(Path(name)) or _load_library_tokenizer(name)
 
 
 def _load_library_tokenizer(name: str) -> Any:
@@ -177,12 +179,18 @@ def _split_as_the_file_says(tokenizer: Any, path: Path) -> None:
         tokenizer.backend_tokenizer.pre_tokenizer = Stages(stages)
 
 
-def eos_ids(hf_model: Any, tokenizer: Any) -> frozenset[int]:
-    """All ids that end an answer, as in the library's `generate`."""
+def eos_ids(name: str, hf_model: Any, tokenizer: Any) -> frozenset[int]:
+    """All ids that end an answer, as in the library's `generate`. Raises ModelError for anything but ids."""
     for source in (hf_model.generation_config, hf_model.config, tokenizer):
         value = getattr(source, "eos_token_id", None)
         if value is not None:
-            return frozenset(value if isinstance(value, (list, tuple)) else [value])
+            ids = value if isinstance(value, (list, tuple)) else [value]
+            if wrong := [token for token in ids if type(token) is not int]:
+                raise ModelError(
+                    f"{name} has an eos_token_id of {wrong[0]!r}, which is no token id: correct its "
+                    "generation_config.json or config.json"
+                )
+            return frozenset(ids)
     return frozenset()
 
 
@@ -274,8 +282,7 @@ def family_of(config: Any) -> tuple[Family | None, str]:
     if family is None:
         return None, f"models of type {config.model_type!r} have no forward pass of ours"
     text = config.get_text_config()
-    rope = (getattr(text, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rope in LENGTH_DEPENDENT_ROPE:
+    if rope := length_dependent_rope(text):
         return None, f"its rope type {rope!r} changes with the length"
     missing = family.missing(text)
     return (None, f"it has {missing}") if missing else (family, "")

@@ -27,10 +27,10 @@ from typing import Annotated, Any
 
 import typer
 
+from specdec.downloads import shipped
 from specdec.errors import OptionsError
 from specdec.settings import REQUIRED, Setting, settings_of
 from specnav.edge_settings import PAIR_THAT_SEES
-from specnav.paths import shipped
 
 SHIPPED_TARGET = {"model": {"default": None, "shown": "the shipped one"}}
 """`changes` to a verifier's settings in commands with a default target."""

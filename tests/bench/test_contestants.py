@@ -19,6 +19,7 @@ from specnav.bench.data.names import check_names, comparable_with_ar, is_lossy
 from specnav.bench.data.questions import Question
 from specnav.bench.runner.edge import EdgeContestant
 from specnav.bench.runner.loop import prompt_of, run_questions, split_by_length
+from specnav.bench.runner.run import context_of
 from specnav.results.errors import EvaluationError
 from tests.helpers.tiny_models import PADDING, build_llama
 
@@ -200,3 +201,11 @@ def test_unknown_contestants_are_refused_with_the_list():
     ):
         with pytest.raises((EvaluationError, OptionsError), match=words):
             check_names(names)
+
+
+@pytest.mark.parametrize(
+    "config, limit", [({"model_type": "bloom"}, 32768), ({"model_type": "mpt", "max_seq_len": 256}, 256)]
+)
+def test_a_target_whose_config_names_its_context_otherwise_or_not_at_all(tmp_path, config, limit) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert context_of(str(tmp_path)) == limit

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from specdec.methods import METHODS
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
@@ -27,6 +28,15 @@ def test_methods_that_need_layers_are_left_out_and_said() -> None:
     assert "split" not in names and "specedge" in names and "sd" in names
     assert told == "left out, for engine or axes do not go with them: split"
     assert "split" in methods_of(BenchConfig())[0]
+
+
+@pytest.mark.slow
+def test_a_target_that_cannot_be_split_meets_all_other_methods(tmp_path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    names, told = methods_of(BenchConfig(target_model=str(tmp_path)))
+    assert set(METHODS) - set(names) == {"split"}
+    assert told == "left out, for target or axes do not go with them: split"
+    assert methods_of(BenchConfig(target_model=str(tmp_path), methods=("split",)))[0] == ("split",)
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,19 @@ class TestARun:
             changed = {**flags, "resume": True, "max_new_tokens": 9}
             run_clients_study(changed, None, "1,2", None, None, MadeUpMeasurements())
 
+    def test_other_texts_in_the_question_file_are_not_mixed_with_the_measured_ones(self, tmp_path) -> None:
+        asked = tmp_path / "asked.txt"
+        asked.write_text("What is a map?\n")
+        flags = {"out": tmp_path / "s", "methods": ("sd",), "gamma": 3, "questions": (str(asked),)}
+        assert run_clients_study(flags, None, "1,2", None, None, MadeUpMeasurements(1)) == 130
+        again = {**flags, "resume": True}
+        asked.write_text("What is a chart?\n")
+        with pytest.raises(UsageError, match="cannot resume: texts of the questions was"):
+            run_clients_study(again, None, "1,2", None, None, MadeUpMeasurements())
+        asked.write_text("What is a map?\n")
+        moved = {**again, "questions": (str(asked.rename(tmp_path / "moved.txt")),)}
+        assert run_clients_study(moved, None, "1,2", None, None, MadeUpMeasurements()) == 0
+
     @pytest.mark.parametrize(
         ("flags", "clients", "words"),
         [

@@ -174,6 +174,25 @@ def test_a_gemma_with_layers_of_one_kind_answers_like_the_librarys(tmp_path: Pat
     test_greedy_ids_equal_the_librarys(load_model(folder))
 
 
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_a_gemma_whose_ropes_change_with_the_length_runs_on_the_librarys_forward(tmp_path: Path, kind: str) -> None:
+    """It has a rope for each type of layers."""
+    folder = shrunken.build("gemma3_text", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    factors = {"short_factor": [1.0] * 16, "long_factor": [8.0] * 16, "original_max_position_embeddings": 128}
+    changes = {"rope_type": kind, "factor": 8.0} | (factors if kind == "longrope" else {})
+    config["rope_parameters"]["full_attention"] |= changes
+    config["max_position_embeddings"] = 240  # our tables of ropes are longer
+    (folder / "config.json").write_text(json.dumps(config))
+    model = load_model(folder)
+    prompt = chat_prompt(model, "hi")
+    found = model.hf_model.generate(torch.tensor([prompt.ids]), do_sample=False, use_cache=False, max_new_tokens=TOKENS)
+    right = found[0, len(prompt.ids) :].tolist()
+    ended = right[:-1] if right[-1] in model.eos_token_ids else right
+    assert generate_local(model, prompt, GenerationOptions(TOKENS)) == ended
+    assert not model.runner.keeps_cache
+
+
 def test_a_split_within_the_layers_that_pictures_go_into_is_refused(tmp_path: Path) -> None:
     model = load_model(shrunken.build("qwen3_vl", tmp_path / "model"))
     with pytest.raises(ModelError, match="pictures are added in the first 2 layers"):

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from specdec.draft import TreeSize
+from specdec.edge.protocol import Opening
 from specdec.errors import OptionsError
+from specdec.link.wire import MAX_HINTS, PROTOCOL_VERSION, Welcome, decode_up, encode
 from specdec.methods import METHODS, get_method, with_axes
+from specdec.models.prompt import Prompt
+from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 
 
@@ -113,3 +117,13 @@ def test_a_length_of_before_is_known_by_its_new_name() -> None:
 def test_axes_of_preparing_are_checked(name: str, message: str) -> None:
     with pytest.raises(OptionsError, match=message):
         get_method(name)
+
+
+@pytest.mark.parametrize("rows", [0, 6, 64])
+def test_as_many_rows_as_the_axis_allows_open_a_session(rows: int) -> None:
+    """Each has a use for two hints, and a session for fewer than that."""
+    welcome = Welcome(PROTOCOL_VERSION, "made up", 9, b"", exits=[0])
+    opening = Opening(Prompt((1,)), GenerationOptions(), welcome, get_method(f"fsd+rows:{rows}"), gamma=4)
+    message = opening.message(1, (), pending=False, hints_pay=True)
+    assert decode_up(encode(message)) == message
+    assert message.hints == min(2 * rows, MAX_HINTS)

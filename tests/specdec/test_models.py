@@ -13,10 +13,22 @@ import pytest
 import torch
 from PIL import Image
 
-from specdec.models import ModelError, Prompt, chat_prompt, load_draft, load_draft_tokenizer, load_model
+from cloud_verifier.__main__ import main
+from cloud_verifier.config import ServerConfig
+from specdec.models import (
+    ModelError,
+    Prompt,
+    chat_prompt,
+    load_draft,
+    load_draft_tokenizer,
+    load_model,
+    load_tokenizer,
+)
 from specdec.models.gguf import binding
 from specdec.models.images import MOST_PIXELS, ImagePreparer, find_process_vision_info
+from specdec.models.local import generate_local
 from specdec.models.positions import expand_image_pads, mrope_positions
+from specdec.options import GenerationOptions
 from specdec.pictures.decoding import decode_image
 from tests.helpers import tiny_models as tiny
 from tests.helpers.servers import Pair
@@ -358,10 +370,21 @@ class TestErrorsOfLoading:
         (folder / "tokenizer.json").write_text(json.dumps(content))
         self.check(folder, "no usable tokenizer .*out of vocabulary")
 
-    def test_an_end_of_answers_that_is_no_token(self, model_root: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("end, shown", [("x", "'x'"), ([[256]], r"\[256\]"), (True, "True")])
+    def test_an_end_of_answers_that_is_no_token(
+        self, model_root: Path, tmp_path: Path, end: object, shown: str
+    ) -> None:
         folder = self.copy(model_root, tmp_path)
-        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": "x"}))
-        self.check(folder, "model has an eos_token_id of 'x'")
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": end}))
+        self.check(folder, f"model has an eos_token_id of {shown}")
+
+    def test_a_negative_end_of_answers_is_none(self, model_root: Path, tmp_path: Path) -> None:
+        """As some published checkpoints have it; verifiers tell edges the ids, which are never negative."""
+        folder = self.copy(model_root, tmp_path)
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": -1}))
+        model = load_model(folder)
+        assert not model.eos_token_ids
+        assert len(generate_local(model, Prompt((5, 6)), GenerationOptions(4, min_new_tokens=2))) == 4
 
     def test_a_setting_of_another_type(self, model_root: Path, tmp_path: Path) -> None:
         folder = self.copy(model_root, tmp_path)
@@ -373,3 +396,23 @@ class TestErrorsOfLoading:
         self.check(model_root / "text-target", "quantize", quantize="2bit")
         self.check(model_root / "text-target", "dtype", dtype="int8")
         self.check(model_root / "text-target", "device", device="abacus")
+
+
+def test_shipped_models_are_found_by_their_names_from_any_directory(
+    model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "code" / "default_models" / "shipped"
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(model_root / "text-target")
+    monkeypatch.setattr("specdec.downloads._WITH_CODE", (tmp_path / "elsewhere", tmp_path / "code"))
+    monkeypatch.chdir(tmp_path)
+    name = "default_models/shipped"
+    assert load_model(name).path == load_draft(name).path == str(folder)
+    assert load_tokenizer(name).get_vocab() == load_draft_tokenizer(name).get_vocab()
+    served: list[ServerConfig] = []
+    monkeypatch.setattr("cloud_verifier.serving.serve", served.append)
+    main(["--model", name])
+    assert served[0].model == str(folder)
+    (tmp_path / name).mkdir(parents=True)  # what lies here comes first
+    with pytest.raises(ModelError, match=f"{name} has no config.json"):
+        load_model(name)

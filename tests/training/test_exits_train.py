@@ -282,6 +282,21 @@ def test_placeholders_in_words_do_not_become_pictures(vision, tmp_path) -> None:
         sample.encode(vision)
 
 
+def test_a_run_does_not_go_on_with_other_pictures_under_the_same_names(root, tmp_path, monkeypatch) -> None:
+    def begin(training) -> None:
+        (training.config.run / "samples.jsonl").write_text("")
+
+    monkeypatch.setattr("specnav.recipes.exits.train._ExitsTraining.whole", begin)
+    (tmp_path / "a.jpg").write_bytes(tiny.picture(1))
+    data = write_lines(tmp_path / "d.jsonl", [{"image": "a.jpg", "conversations": TALK}])
+    wanted = config(root, tmp_path, "qwen2vl", str(data))
+    train_exits(wanted)
+    train_exits(wanted)
+    (tmp_path / "a.jpg").write_bytes(tiny.picture(2))
+    with pytest.raises(TrainingError, match="other settings or data"):
+        train_exits(wanted)
+
+
 def test_wrong_arguments_are_told_before_anything_is_made(root, tmp_path) -> None:
     good = config(root, tmp_path, "llama", "sharegpt.json")
     for changed, error, said in (

@@ -33,8 +33,26 @@ _PROBE = 6
 _SAME = 1e-2
 """Tolerance, as a share of the logits' standard deviation, for one sequence fed in two ways; enough for half precision.
 """
-LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+_LENGTH_DEPENDENT = ("dynamic", "longrope")
 _NOTHING: Mapping[str, Tensor] = {}
+
+
+def ropes_of(text: Any) -> list[Mapping[str, Any]]:
+    """The ropes of a text config: one, or one for each type of layers."""
+    rope: Mapping[str, Any] = getattr(text, "rope_parameters", None) or {}
+    return [one for one in rope.values() if isinstance(one, Mapping)] or [rope]
+
+
+def length_dependent_rope(text: Any) -> str:
+    """The type of a rope that changes with the length of the sequence; "" if there is none."""
+    kinds = (rope.get("rope_type", "") for rope in ropes_of(text))
+    return next((kind for kind in kinds if kind in _LENGTH_DEPENDENT), "")
+
+
+def context_limit_of(text: Any) -> int:
+    """Most tokens of prompt and answer, from a text config; MPT has a name of its own for it."""
+    told = (getattr(text, name, None) for name in ("max_position_embeddings", "max_seq_len"))
+    return next((int(limit) for limit in told if limit), _NO_LIMIT)
 
 
 class LibraryCache:
@@ -95,7 +113,7 @@ class GenericRunner(WholeRunner):
         self.vocab_size = vocab_size
         self.hidden_size: int = text.hidden_size
         self.layer_count: int = text.num_hidden_layers
-        self.context_limit: int = getattr(text, "max_position_embeddings", None) or _NO_LIMIT
+        self.context_limit = context_limit_of(text)
         embedding: Tensor = hf_model.get_input_embeddings().weight
         self.device: torch.device = embedding.device
         self.dtype: torch.dtype = embedding.dtype
@@ -104,10 +122,8 @@ class GenericRunner(WholeRunner):
         self.head_dim: int = getattr(text, "head_dim", None) or max(1, self.hidden_size // heads)
         self.kv_itemsize = self.dtype.itemsize
         self._has_deltas = hasattr(getattr(hf_model, "model", None), "rope_deltas")
-        rope = getattr(text, "rope_parameters", None) or {}
-        self._longest_with_short_rope = 0
-        if rope.get("rope_type") == "longrope":
-            self._longest_with_short_rope = rope["original_max_position_embeddings"]
+        longropes = [rope for rope in ropes_of(text) if rope.get("rope_type") == "longrope"]
+        self._longest_with_short_rope = longropes[0]["original_max_position_embeddings"] if longropes else 0
         self.keeps_cache = self._cache_can_be_cut(text)
 
     def new_cache(self, whole: int = 0, extras: Mapping[str, Tensor] | None = None) -> LibraryCache | None:
@@ -190,8 +206,7 @@ class GenericRunner(WholeRunner):
     @torch.inference_mode()
     def _cache_can_be_cut(self, text: Any) -> bool:
         """Test whether a sequence fed in parts, with a crop in between, gives the same logits as when fed whole."""
-        rope = getattr(text, "rope_parameters", None) or {}
-        if rope.get("rope_type") in LENGTH_DEPENDENT_ROPE or "past_key_values" not in self.takes:
+        if length_dependent_rope(text) or "past_key_values" not in self.takes:
             return False
         if getattr(self._model, "_is_stateful", False):
             return False

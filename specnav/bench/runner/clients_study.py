@@ -6,8 +6,9 @@ However the study ends, finished measurements are kept and drawn; `--resume` mak
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from cloud_verifier.engine.policy import Policy
 from specnav.bench.data.points import load_point
+from specnav.bench.data.questions import Question, load_questions
 from specnav.bench.records.capacity import DISTURBED, BatchCurve, ClientsRow, load_curve
 from specnav.bench.records.study import (
     CELLS,
@@ -53,7 +55,9 @@ SECONDS = 12.0
 START_S = 9.0
 """Time to start and stop a verifier and its clients."""
 FEW, FEW_LONGER = 2, 2.0
+TEXTS = "texts of the questions"
 MAY_DIFFER = frozenset({"methods", "limit", "questions", "seconds"})
+"""TEXTS may not, whatever the files are called: all measurements ask the same."""
 
 Measure = Callable[[ServingCell, Path], ClientsRow]
 """Makes one measurement, from a cell and a folder for logs."""
@@ -138,7 +142,8 @@ def _plan(
     rtts = (near,) if "rtt_ms" in given else (near, *(rtt for rtt in RTTS if rtt != near))
     counts = tuple(sorted(set(numbers_of(clients)))) if clients is not None else COUNTS
     config = scaled(config, time_scale)
-    own: dict[str, Setting] = {"seconds": seconds, "forward_rows": Policy.rows}
+    texts = _digest(load_questions(config.questions, config.limit))
+    own: dict[str, Setting] = {"seconds": seconds, "forward_rows": Policy.rows, TEXTS: texts}
     results = StudyResults(
         schema=SCHEMA,
         name=NAME,
@@ -151,6 +156,10 @@ def _plan(
     )
     loaded = None if curve is None else load_curve(curve)
     return ServingPlan(config, methods, rtts, counts, given.get("gamma"), seconds, time_scale, loaded, results)
+
+
+def _digest(questions: Sequence[Question]) -> str:
+    return hashlib.sha256("".join(one.digest for one in questions).encode()).hexdigest()[:16]
 
 
 def _check_same(plan: ServingPlan, before: StudyResults) -> None:

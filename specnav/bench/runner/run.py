@@ -169,10 +169,11 @@ def differing(now: Mapping[str, Setting], before: Mapping[str, Setting], may_dif
 def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     """(contestants with the requested axes, a note about methods left out or "").
 
-    Named methods must support the axes. By default, methods that do not support them are left out.
-    Raises OptionsError, EvaluationError.
+    Named methods must support the axes. By default, methods that do not support them are left out, and splits if the
+    target cannot be split. Raises OptionsError, EvaluationError, ModelError.
     """
     check_names(config.methods or tuple(METHODS))
+    splits = bool(config.methods) or _can_be_split(config)
     names, left_out = [], []
     for name in config.methods or METHODS:
         try:
@@ -185,7 +186,7 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
                 raise
             left_out.append(name)
             continue
-        if not config.methods and config.engine != "own" and get_method(name).split:
+        if not splits and get_method(name).split:
             left_out.append(names.pop())
     check_names(names)
     if config.acceptance and "hf-assisted" in names:
@@ -200,8 +201,19 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
         raise EvaluationError(
             "with --engine vllm methods must be named, e.g. --methods ar,sd: vLLM lacks several"
         )
-    what = f"{'these axes' if config.engine == 'own' else 'engine or axes'} do not go with them"
-    return tuple(names), f"left out, for {what}: {', '.join(left_out)}" * bool(left_out)
+    what = "these axes" if splits else "target or axes" if config.engine == "own" else "engine or axes"
+    return tuple(names), f"left out, for {what} do not go with them: {', '.join(left_out)}" * bool(left_out)
+
+
+def _can_be_split(config: BenchConfig) -> bool:
+    """Whether a part of the target can run on the edge."""
+    from specdec.models.direct import read_shape
+    from specdec.models.loading import family_of, read_config
+
+    if config.engine != "own":
+        return False
+    model = config.target_model
+    return read_shape(Path(model)) is not None or family_of(read_config(model))[0] is not None
 
 
 def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
@@ -346,6 +358,7 @@ def context_of(model: str) -> int:
     shape = read_shape(Path(model))
     if shape is not None:
         return shape.text.max_position_embeddings
+    from specdec.models.library.generic import context_limit_of
     from specdec.models.loading import read_config
 
-    return int(read_config(model).get_text_config().max_position_embeddings)
+    return context_limit_of(read_config(model).get_text_config())

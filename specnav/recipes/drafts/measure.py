@@ -13,6 +13,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from specdec.downloads import shipped
 from specdec.drafting import DraftModel
 from specdec.drafting.lookup.drafter import BetterDrafter, LookupDrafter
 from specdec.drafting.lookup.suffixes import SuffixMemory
@@ -20,7 +21,6 @@ from specdec.models import Prompt
 from specdec.models.drafts import load_draft
 from specdec.options import GenerationOptions
 from specnav.errors import user_errors
-from specnav.paths import shipped
 from specnav.recipes.corpus import library
 from specnav.recipes.drafts.data.sources import question_prompts
 from specnav.recipes.drafts.figures import DraftFigures, draft_figures, tokens_a_round
@@ -61,7 +61,7 @@ def measured(draft: str, texts: list[ExitSample], gamma: int) -> DraftFigures:
         return draft_figures(DraftNetwork(shipped(draft)), texts, gamma)
     if draft == NGRAM:
         return replayed(texts, gamma, lambda memory: LookupDrafter(memory))
-    model = load_draft(shipped(draft.removeprefix(BOTH)))
+    model = load_draft(draft.removeprefix(BOTH))
     return replayed(texts, gamma, lambda memory: BetterDrafter(DraftModel(model, GenerationOptions()), memory))
 
 

@@ -89,9 +89,18 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
     model = load_model(config.target)
     layers = choose_layers(config.layers, model.runner.layer_count)
     free = ("out", "run", "lr", "minutes", "workers")  # another learning rate after a NaN loss
-    begin_run(config, free, backbone=repr(fingerprint(model)), data_digest=digest_of([Path(config.data)]))
+    begin_run(config, free, backbone=repr(fingerprint(model)), data_digest=digest_of(_data_files(config)))
     with stages(config.workers) as shown:
         return _ExitsTraining(config, model, layers, shown).whole()
+
+
+def _data_files(config: TrainExitsConfig) -> list[Path]:
+    """The data file and the pictures that it names. Raises TrainingError."""
+    if config.data == DEFAULT_DATA:
+        return []
+    file = Path(config.data)
+    pictures = (picture for one in read_conversations(file) for picture in one.images)
+    return [file, *dict.fromkeys(pictures)]
 
 
 def frequent_tokens(samples: Iterable[ExitSample], most: int) -> tuple[int, ...]:
