@@ -99,9 +99,7 @@ def check_ray_address(address: str) -> None:
 class Where:
     """Where a running fleet is found."""
 
-    ray: str = setting(
-        "auto", "Address of the Ray cluster; auto: this machine's, or a new one here.", metavar="auto|HOST:PORT"
-    )
+    ray: str = setting("auto", "Address of the Ray cluster; auto: this machine's.", metavar="auto|HOST:PORT")
     state: Path = setting(STATE, "Folder for the directory's persistent state.", metavar="FOLDER")
     wait_s: float = setting(600.0, "Longest wait for replicas.", 1, 86_400, unit="s", flags=("--wait",))
 
@@ -117,7 +115,9 @@ class UpConfig:
     server: Mapping[str, Any]
     file: Path | None = setting(None, "YAML file of verifier settings.", metavar="FILE", flags=("--config",))
     pair: str | None = same_as(EdgeSettings, "pair", help=REPLICA_PAIR)
-    ray: str = same_as(Where, "ray")
+    ray: str = same_as(
+        Where, "ray", help="Address of the Ray cluster; auto: this machine's, or a new one here."
+    )
     replicas: str = setting(
         "1", "Number of verifiers; with two numbers the fleet scales automatically.", metavar="N|LEAST:MOST"
     )
