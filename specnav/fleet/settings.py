@@ -172,7 +172,8 @@ class UpgradeConfig:
 
 
 class FleetSettings(Struct, frozen=True):
-    """One generation of a fleet. server: settings of cloud_verifier.ServerConfig by name, without addresses.
+    """One generation of a fleet. server: settings of cloud_verifier.config.ServerConfig by name, without
+    addresses.
 
     surge: upgrades start a new replica before draining an old one; False: if there is no room for that.
     metrics_outside: the replicas' Prometheus endpoints, each on a free port, are reachable from other machines. home:
