@@ -19,11 +19,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_BYTES = 32_768
 HEAD_S = 10.0
-"""Time to receive a request's headers, from the first byte of the connection or request."""
+"""Time to receive a request's headers, from the start of the connection, later from the first byte."""
 BODY_S, BODY_BYTES_PER_S = 30.0, 2048
 """Time to receive a body: BODY_S, plus one second for every BODY_BYTES_PER_S bytes received."""
 STUCK_S = 60.0
-"""A client that reads nothing of a reply for this long is disconnected."""
+"""A client that reads so little of a reply that it has to wait for this long is disconnected."""
 MOST_CONNECTIONS = 512
 BACKLOG, WAITING = 32, 256
 """Connections accepted in one go before an old one is closed; connections that wait in the kernel meanwhile."""

@@ -30,7 +30,7 @@ class ServeSource:
 
 
 def run_serve(source: ServeSource, flags: Mapping[str, Any]) -> int:
-    """Serve until SIGINT or SIGTERM. Raises UsageError, VerifierError or a SpecdecError."""
+    """Serve until SIGINT, SIGTERM or SIGHUP. Raises UsageError, VerifierError or a SpecdecError."""
     from cloud_verifier.serving import serve
 
     settings = serve_settings(source.file, {**flags, "pair": source.pair})
@@ -47,10 +47,12 @@ def serve_settings(config: Path | None, flags: Mapping[str, Any]) -> ServerConfi
     flags = dict(flags)
     if name := flags.pop("pair", None):
         values |= models_of(name, flags.get("engine", values.get("engine", ServerConfig.engine)))
-    # Paths in the shipped file are relative to its location, so that the command works from any directory.
+    # Paths in the shipped file are relative to its location, so that the command works from any directory. What the
+    # current directory has by such a name comes first.
     for name in ("model", "draft_model", "exits", "keys"):
-        if values.get(name) and (DATA / str(values[name])).exists():
-            values[name] = str(DATA / str(values[name]))
+        place = str(values.get(name) or "")
+        if place and not Path(place).exists() and (DATA / place).exists():
+            values[name] = str(DATA / place)
     return make_settings(ServerConfig, {**values, **flags}, str(source))
 
 

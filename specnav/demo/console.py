@@ -93,7 +93,7 @@ def run_console(
                 "published_on_loopback": not is_loopback(page.host),
                 "templates": templates_of(episode),
                 "audit_file": str(run / "audit.jsonl"),
-                "tokens_file": "none",  # loopback only, so no tokens are needed
+                "tokens_file": "none",  # reached by loopback only, so no tokens are needed
                 "simulator": True,
                 **given,
             }

@@ -129,7 +129,7 @@ def compare(config: DemoConfig, server: ServerConfig, journal: DemoJournal) -> C
 def run_demo(config: DemoConfig) -> int:
     """Run a demo. Returns 0, 1 after an error (printed as one line on stderr), or 130 after Ctrl-C.
 
-    Raises DemoError or UsageError only before anything is started.
+    Raises DemoError, ModelError or UsageError only before anything is started.
     """
     check_inputs(config)
     with needs_ros(NEEDS_ROS):

@@ -73,7 +73,8 @@ def _by_rank() -> tuple[OrderedDict[bytes, float], ...]:
 @dataclass
 class _Replica:
     """active: edges with an answer in progress and since when, by rank of their class, oldest first. marks: of prompts
-    it knows, per key whose edges sent them, so that no key learns or evicts another key's marks.
+    it knows, per key whose edges sent them, so that no key learns another key's marks, or evicts those of a key with
+    fewer.
     """
 
     report: ReplicaReport

@@ -99,9 +99,7 @@ def check_ray_address(address: str) -> None:
 class Where:
     """Where a running fleet is found."""
 
-    ray: str = setting(
-        "auto", "Address of the Ray cluster; auto: this machine's, or a new one here.", metavar="auto|HOST:PORT"
-    )
+    ray: str = setting("auto", "Address of the Ray cluster; auto: this machine's.", metavar="auto|HOST:PORT")
     state: Path = setting(STATE, "Folder for the directory's persistent state.", metavar="FOLDER")
     wait_s: float = setting(600.0, "Longest wait for replicas.", 1, 86_400, unit="s", flags=("--wait",))
 
@@ -117,7 +115,9 @@ class UpConfig:
     server: Mapping[str, Any]
     file: Path | None = setting(None, "YAML file of verifier settings.", metavar="FILE", flags=("--config",))
     pair: str | None = same_as(EdgeSettings, "pair", help=REPLICA_PAIR)
-    ray: str = same_as(Where, "ray")
+    ray: str = same_as(
+        Where, "ray", help="Address of the Ray cluster; auto: this machine's, or a new one here."
+    )
     replicas: str = setting(
         "1", "Number of verifiers; with two numbers the fleet scales automatically.", metavar="N|LEAST:MOST"
     )
@@ -172,7 +172,8 @@ class UpgradeConfig:
 
 
 class FleetSettings(Struct, frozen=True):
-    """One generation of a fleet. server: settings of cloud_verifier.ServerConfig by name, without addresses.
+    """One generation of a fleet. server: settings of cloud_verifier.config.ServerConfig by name, without
+    addresses.
 
     surge: upgrades start a new replica before draining an old one; False: if there is no room for that.
     metrics_outside: the replicas' Prometheus endpoints, each on a free port, are reachable from other machines. home:

@@ -2,7 +2,7 @@
 """A directory's persistent state: one small file, written whole or not at all.
 
 Ray's own store is not used: it is a private interface and is lost with the head node's memory; a file also outlives the
-cluster. Edges, load and addresses are not saved: replicas and edges report them again within a second.
+cluster. Edges, load and addresses are not saved: replicas report again within a second, edges with their next request.
 """
 
 from __future__ import annotations

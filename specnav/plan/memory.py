@@ -26,8 +26,9 @@ PATCHES_A_TOKEN = 4
 class ModelMemory:
     """Memory of one model in bytes.
 
-    weights: of the loaded model. head: of the head's float32 copy. kv_a_token: KV cache per token. forward, picture:
-    temporary memory of a forward over 256 rows, and of the vision tower on one picture of 1,280 tokens.
+    weights: of the loaded model. head: of the head's float32 copy. kv_a_token: KV cache per token, 0 without one.
+    forward, picture: temporary memory of a forward over 256 rows, and of the vision tower on one picture of 1,280
+    tokens.
     """
 
     name: str
@@ -85,9 +86,9 @@ def memory_of(name: str, dtype: str, quantize: str, device: str) -> ModelMemory:
             weights += parameter.numel() + 4 * module.out_features
     text = config.get_text_config()
     head = 4 * text.vocab_size * text.hidden_size if size < 4 and device == "cpu" else 0
-    heads = getattr(text, "num_attention_heads", None) or 1  # a recurrent model has no heads and no growing cache
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    heads = getattr(text, "num_attention_heads", None) or 0  # a recurrent model has no heads and no growing cache
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // max(1, heads)
+    kv_heads = (getattr(text, "num_key_value_heads", None) or heads) if heads else 0
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     forward = 256 * (4 * text.hidden_size + 3 * inner) * size + 64 * 4 * text.vocab_size
     return ModelMemory(

@@ -111,8 +111,10 @@ def table(sides: list[Side], config: PlanConfig) -> Table:
 def verdict(side: Side, config: PlanConfig) -> str:
     """A sentence on whether the target's side fits, and for how many sessions."""
     room = config.gb * 2**30 - (side.total - side.parts["caches"])
-    most = int(room // (config.context * side.model.kv_a_token))
     if room < 0:
         return f"{config.gb:g} GiB are too little for the model: quantise it, or use a smaller one"
+    if not side.model.kv_a_token:
+        return f"{config.clients} sessions: fits into {config.gb:g} GiB; its cache does not grow"
+    most = int(room // (config.context * side.model.kv_a_token))
     fits = "fits" if most >= config.clients else "does not fit"
     return f"{config.clients} sessions: {fits} into {config.gb:g} GiB; {most} would fit"

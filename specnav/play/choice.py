@@ -69,6 +69,8 @@ def choose(bag: Bag, names: Sequence[str], remaps: dict[str, str], with_clock: b
     chosen = [t for t in bag.topics if t.count and (_slashed(t.name) in wanted if wanted else is_heard(t))]
     if with_clock:  # one clock is enough
         chosen = [topic for topic in chosen if _slashed(topic.name) != CLOCK]
+    if not chosen and names:
+        raise UsageError(f"{bag.path} has nothing to play on {', '.join(names)}; topics: {there}")
     if not chosen:
         raise UsageError(
             f"{bag.path} holds no camera, sensor, odometry or instruction topic; name some of {there}"

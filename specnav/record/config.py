@@ -45,6 +45,8 @@ class RecordConfig:
         check_settings(self, UsageError)
         if self.sim and self.topics:
             raise UsageError("--sim records its own topics; leave the names out")
+        if self.sim and self.duration_s is not None:
+            raise UsageError("--sim ends with its --episodes; leave --duration out")
 
     @property
     def labels(self) -> Path:

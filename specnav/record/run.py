@@ -15,7 +15,7 @@ def _say(words: str) -> None:
 
 
 def run_record(config: RecordConfig) -> int:
-    """Record; returns the exit code. Raises UsageError and the rooms' errors."""
+    """Record; returns the exit code. Raises UsageError and other packages' errors."""
     check_name(config.out, config.force)
     if config.sim:
         run_simulated(config)
@@ -26,7 +26,7 @@ def run_record(config: RecordConfig) -> int:
 
 
 def run_simulated(config: RecordConfig) -> None:
-    """Record simulated episodes. Raises UsageError and the rooms' errors."""
+    """Record simulated episodes. Raises UsageError and other packages' errors."""
     import torch
 
     from specdec.models import load_model

@@ -26,9 +26,9 @@ class ReplayConfig:
 
     rate: "frames" decides frame after frame, every method in turn; "bag" plays the frames at the bag's own speed, one
     pass per method, and takes the newest frame whenever a decision is done, as the robot does. every: decide one in
-    this many frames without a reference; frames with a reference are always decided. connect: a running verifier; None:
-    start one. key: this edge's key, for a running verifier that requires keys. prompt, answer_grammar: as the robot's
-    parameters of these names. robot_config: the robot's picture settings are read from this file.
+    this many frames; frames with a reference are always decided. connect: a running verifier; None: start one. key:
+    this edge's key, for a running verifier that requires keys. prompt, answer_grammar: as the robot's parameters of
+    these names. robot_config: the robot's picture settings are read from this file.
     """
 
     bag: Path = setting(
@@ -53,7 +53,7 @@ class ReplayConfig:
         "frames: frame after frame, as fast as possible; bag: at the bag's own speed, as the robot does.",
         choices=RATES,
     )
-    every: int = setting(1, "Decide only every N-th frame without a reference.", 1, 1_000_000, metavar="N")
+    every: int = setting(1, "Decide only every N-th frame, and those with a reference.", 1, 1_000_000, metavar="N")
     limit: int | None = setting(None, "Most frames to decide.", 1, 10_000_000, metavar="N", shown="all")
     compare: Path | None = setting(None, "Folder of an earlier replay to compare with.", metavar="RUN")
     out: Path | None = setting(None, "Folder of the report.", metavar="FOLDER", shown="runs/replay-<time>")

@@ -194,7 +194,7 @@ def headline(results: DemoResults) -> list[Figure]:
             "Safety stops",
             str(s.safety_stops),
             "",
-            f"by the gate: late, stale or invalid; {s.safety_stood_s:.1f} s standstill",
+            f"something failed or came too late; {s.safety_stood_s:.1f} s standstill",
         ),
         Figure("Energy per decision", energy_text(s.joules_per_decision), "", "of the robot's whole computer"),
     ]
@@ -297,7 +297,7 @@ def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
     _, trace, chosen = min(known, key=lambda one: abs(one[0] - middle))
     rounds = f"{len(chosen.token_ids)} tokens in {len(chosen.drafted)} rounds" if chosen.drafted else ""
     words = f"Decision {chosen.index + 1} of episode {trace.result.index + 1}, the one closest to the median: {rounds}."
-    words += " The prompt and the frame are sent once; after that only token ids are sent."
+    words += " The prompt and the frame are sent only once."
     if chosen.uplink_bytes:
         words += f" Uplink {sum(chosen.uplink_bytes) / len(chosen.uplink_bytes):.0f} bytes per round."
     return Chart("One decision, edge to cloud and back", timeline(chosen.timeline), words)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results schema of `specnav demo` (`results.json`, schema 1) and the figures computed from episodes.
 
-Fields of the contract keep the names of ARCHITECTURE.md; the fields after them are additions. A figure that was not
-measured is null, never zero or a guess.
+Fields keep their names within a schema (docs/public_api.md); new ones may be added. A figure that was not measured is
+null, never zero or a guess.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     shortest_path_m: float | None  # null if there is no target to reach
     decision_ms: list[float]  # decision started -> action sentence verified
     time_to_action_ms: list[float]  # frame received by the node -> motion command sent
-    # -- additions to the contract
+    # -- added since the first version of the schema
     index: int = 0
     seed: int = 0
     split: str = ""
@@ -138,7 +138,7 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     safety_stops: int
     tau: float | None  # tokens gained per round: accepted + 1, averaged over rounds
     identical_to_target: bool | None  # null: nothing was compared
-    # -- additions to the contract
+    # -- added since the first version of the schema
     compared_decisions: int = 0
     compared_tokens: int = 0
     different_decisions: list[tuple[int, int]] = msgspec.field(default_factory=list)  # episode, decision

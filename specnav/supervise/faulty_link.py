@@ -106,7 +106,9 @@ class FaultyLink:
             self._meddler = meddler
 
     def shut_at(self, point: DecisionPoint) -> threading.Event:
-        """Cut the link when a decision reaches a point, holding the message that brought it there.
+        """Cut the link when a decision reaches a point.
+
+        An edge's message that brings it there is held; a verdict passes.
 
         Args:
             point: Where to cut.

@@ -46,7 +46,7 @@ CREEP = 0.0011  # m/s: motion_node's stop_epsilon_mps plus a rounding error
 START_S = 120.0
 RESET_S = 20.0
 AFTER_RESET_S = 0.3  # until an image of the new room has arrived
-# Stepping the base more often than it is observed would be wasted: commands come at 20 Hz, odometry is sent at 30 Hz.
+# Stepping the base much more often than it is observed would be wasted: commands come, and odometry is sent, at 30 Hz.
 SIMULATOR: Mapping[str, Parameter] = {"state_rate": 20.0, "step_rate": 50.0}
 
 

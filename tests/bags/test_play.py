@@ -67,6 +67,10 @@ def test_topics_that_are_not_there_are_named_with_those_that_are(bag):
         choose(bag, [], {"/gone": "/x"}, False)
     with pytest.raises(UsageError, match="holds no camera"):
         choose(Bag(bag.path, [BagTopic("/cmd_vel", KINDS["/cmd_vel"], 3)], []), [], {}, False)
+    with pytest.raises(UsageError, match="has nothing to play on /clock; topics"):
+        choose(bag, ["/clock"], {}, True)
+    with pytest.raises(UsageError, match="has nothing to play on odom; topics"):
+        choose(Bag(bag.path, [BagTopic("/odom", KINDS["/odom"], 0)], []), ["odom"], {}, False)
 
 
 DEFINITION = (

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("navsim.world")
 
 from navsim.errors import BadRequest
+from specnav.errors import UsageError
 from specnav.record.config import RecordConfig
 from specnav.record.simulated import _episodes
 
@@ -28,3 +29,8 @@ def test_without_it_they_are_those_of_the_seeds_in_order() -> None:
 def test_a_word_that_is_no_kind_or_colour_is_refused() -> None:
     with pytest.raises(BadRequest, match="no kind or colour is called 'sofa': use some of ball"):
         _episodes(RecordConfig(Path("a.mcap"), about=("lamp", "sofa")))
+
+
+def test_a_duration_of_simulated_episodes_is_refused_and_not_ignored() -> None:
+    with pytest.raises(UsageError, match="leave --duration out"):
+        RecordConfig(Path("a.mcap"), sim=True, duration_s=5.0)

@@ -198,3 +198,36 @@ def test_a_stop_of_the_draft_whose_answer_then_fails_is_not_waited_for():
     world.navigator.on_event(found, world.now)
     world.fail(ErrorCode.INVALID_INPUT, "the model broke").run(2)
     assert len(world.jobs) == 2 and world.outcomes == []
+
+
+class Telling(World):
+    """Records which command was the last one at each warning and error."""
+
+    last_kinds = ()
+
+    def log(self, level, text):
+        super().log(level, text)
+        if level != "info":
+            self.last_kinds += (self.kinds[-1],)
+
+
+def motion_node_dies(world):
+    world.mover = False
+    world.run(2.0)
+
+
+@pytest.mark.parametrize(
+    "strike",
+    [
+        lambda world: link(world, LOST),
+        motion_node_dies,
+        lambda world: world.navigator.on_estop("e-stop: topic e_stop", world.now),
+        lambda world: world.run(10.0),  # longer than max_duration_s
+    ],
+    ids=["link lost", "motion_node silent", "e-stop", "too long"],
+)
+def test_the_robot_is_told_to_stand_before_the_reason_is_reported(strike):
+    world = Telling(max_duration_s=5.0, motion_deadline_s=20.0).instruct().answer(FORWARD)
+    assert world.kinds[-1] is CommandKind.MOVE
+    strike(world)
+    assert world.last_kinds and world.last_kinds[0] is not CommandKind.MOVE

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.motion.response.comparing import DeviationKind
 from tests.robot.faulty_robot import FaultyRobot
 
 pytestmark = pytest.mark.slow
@@ -164,6 +165,14 @@ def test_a_wrong_response_twice_is_the_end_until_a_reset(fault, scale, motion, m
     robot.base.traits.push = (0.0, 0.0, 0.0)
     assert robot.run(2).ask(*motion).state is WRONG  # movement proves nothing to one that lies
     assert robot.reset().ask(*motion).state is MotionState.REACHED
+
+
+def test_a_direction_that_is_shut_forgives_no_wrong_response_where_the_robot_is_seen_to_move():
+    robot = FaultyRobot(noise_m=LIVELY, stuck="turn").run(3.0)
+    assert robot.ask(*TURN).state is NO and robot.lost is None  # the direction is shut
+    robot.fault("mirrored x").insist(FAR, times=2)
+    assert robot.lost is not None and robot.lost.kind is DeviationKind.WRONG
+    assert "nothing moves until ~/reset" in robot.run(2.0).ask(*FAR).reason
 
 
 @pytest.mark.parametrize("fault", ["mirrored x", "rotated"])

@@ -1,6 +1,7 @@
 """How Twists say stop: a creep for drivers that drop zeros, zeros, braking; and silence once the robot stands."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,6 +101,22 @@ def test_a_stop_by_hand_breaks_the_silence():
     said = Said()
     said.ticks(3.0, RestDetector.STANDS)
     assert said.stops.stop(said.now) == ZERO and said.tick(RestDetector.STANDS) == ZERO
+
+
+def test_a_node_that_ends_while_it_brakes_leaves_a_zero_behind():
+    pytest.importorskip("rclpy", reason="no ROS 2 here")
+    from spec_vlm_nav.ros.backends.outputs import TwistOutput
+
+    published = []
+    node = SimpleNamespace(create_publisher=lambda *_: SimpleNamespace(publish=published.append))
+    output = TwistOutput(node, False, "", StopConfig("brake", linear_deceleration=0.2))
+    output.send(Velocity(1.5, 0.0), RestDetector.UNKNOWN)
+    assert not any(output.stop() for _ in range(50)) and published[-1].linear.x > 0
+    output.release()
+    assert published[-1].linear.x == 0.0
+    count = len(published)
+    output.release()
+    assert len(published) == count
 
 
 # -- with a base

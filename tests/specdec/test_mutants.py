@@ -1,7 +1,7 @@
 """Planted faults: each is patched into the package, and the check that the other tests rest on must notice it.
 
 Noticed means that the check fails, or that the package itself refuses to go on (SpecdecError). Without the fault the
-same checks pass: test_distributions, test_adversarial and test_real_caches run them.
+same checks pass: test_distributions, test_adversarial and test_auto run them.
 """
 
 from __future__ import annotations

@@ -272,6 +272,17 @@ def test_a_file_names_settings_as_their_flags_and_takes_their_values(tmp_path):
     assert serve_settings(file, {"session_timeout_s": 7.0}).session_timeout_s == 7
 
 
+def test_a_files_path_is_that_of_the_current_directory_before_that_of_the_clone(monkeypatch, tmp_path):
+    here, shipped = tmp_path / "here", tmp_path / "shipped"
+    for folder in (here / "keys", shipped / "keys", shipped / "model"):
+        folder.mkdir(parents=True)
+    (here / "own.yaml").write_text("keys: keys\nmodel: model\n")
+    monkeypatch.setattr("specnav.serve.DATA", shipped)
+    monkeypatch.chdir(here)
+    config = serve_settings(here / "own.yaml", {})
+    assert (config.keys, config.model) == ("keys", str(shipped / "model"))
+
+
 def test_a_file_that_gives_a_setting_under_both_its_names_is_refused(tmp_path):
     file = tmp_path / "cloud.yaml"
     file.write_text("session_timeout: 9\nsession_timeout_s: 8\nmodel: x\n")

@@ -68,6 +68,16 @@ def test_the_command_says_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert said["cloud"]["bytes"]["caches"] == 8 * 4096 * 57344 and said["edge"]["kv_a_token"] == 28672
 
 
+def test_a_recurrent_model_has_no_cache_that_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from transformers import MambaConfig
+
+    MambaConfig(vocab_size=100, hidden_size=64, num_hidden_layers=2).save_pretrained(tmp_path)
+    assert memory_of(str(tmp_path), "bfloat16", "none", "cpu").kv_a_token == 0
+    assert run_plan_memory(PlanConfig(str(tmp_path), None, clients=8, gb=2)) == 0
+    assert "8 sessions: fits into 2 GiB" in capsys.readouterr().out
+    assert run_plan_memory(PlanConfig(str(tmp_path), None, gb=0.01)) == 1
+
+
 def test_what_cannot_be_planned_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not exist"):
         run_plan_memory(PlanConfig(str(tmp_path / "nothing"), None))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spec_vlm_nav.motion.command import OPERATOR_STOP
+from spec_vlm_nav.motion.command import OPERATOR_STOP, SILENT
 from specnav.doctor.robot.checks import Verdict, examine
 from specnav.doctor.robot.facts import (
     Diagnostic,
@@ -338,8 +338,16 @@ def test_what_a_node_hears_both_ways_reaches_it_although_one_of_its_ears_is_deaf
 
 
 def test_a_stop_that_the_next_instruction_ends_is_no_fault():
-    for held in ("STOP", OPERATOR_STOP):
+    for held in ("STOP", OPERATOR_STOP, f"{SILENT} for 2.31 s"):
         assert complaints(replace(sound(), motion=MotionFacts("STOPPED", held_by=held))) == []
+
+
+def test_a_remedy_names_the_node_in_its_namespace():
+    facts, name = with_topic("supervision", publishers=()), "/robot1/vlm_nav_node"
+    nodes = {**facts.nodes, "vlm_nav_node": replace(facts.nodes["vlm_nav_node"], name=name)}
+    found = complaints(replace(facts, nodes=nodes))
+    remedies = [line.remedy for line in found if line.check == "supervision"]
+    assert remedies == [f"is it active? ros2 lifecycle get {name}"]
 
 
 def test_velocities_while_motion_node_moves_the_robot_are_its_own():

@@ -3,8 +3,8 @@
 
 They are saved after every question, so that an interrupted run can be resumed.
 
-Fields of the contract keep the names of ARCHITECTURE.md; the fields after them are additions. Times are milliseconds.
-Rounds are `RoundStats` of `specdec`.
+Fields keep their names within a schema (docs/public_api.md); new ones may be added. Times are milliseconds. Rounds are
+`RoundStats` of `specdec`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     predraft_hit_rate: float | None  # null if nothing was drafted ahead
     identical_to_ar: bool | None  # null: `ar` is not in the run, or sampled ids cannot be compared
     overhead_over_floor: float | None  # see specnav.bench.records.floor; null without a link
-    # -- additions to the contract
+    # -- added since the first version of the schema
     answers: int = 0
     different_answers: int = 0
     prompt_bytes: float | None = None
@@ -186,7 +186,7 @@ class BenchResults(RunResults, frozen=True, kw_only=True):
     """`results.json` of a bench run."""
 
     rows: list[BenchRow]
-    # -- additions to the contract
+    # -- added since the first version of the schema
     point: PointRecord | None = None
     skipped: list[Skipped] = msgspec.field(default_factory=list)
     asked: int = 0  # questions planned for every contestant

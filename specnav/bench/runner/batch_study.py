@@ -69,7 +69,7 @@ def run_batch_study(flags: Mapping[str, Any], clients: str | None, seconds: floa
     """Measure, draw and report. Returns the exit code: 130 if interrupted, in which case nothing is written.
 
     flags: of `specnav bench`, None where not given. clients: numbers of sessions, separated by commas. seconds: time
-    for measuring forwards. Raises UsageError for wrong flags; the errors of the rooms used pass through.
+    for measuring forwards. Raises UsageError for wrong flags; the errors of other packages pass through.
     """
     _check(flags)
     counts = tuple(sorted(set(numbers_of(clients)))) if clients is not None else SESSIONS

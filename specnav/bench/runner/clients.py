@@ -249,7 +249,9 @@ def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
 
 
 def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str]) -> int:
-    """Measure, print and write; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+    """Measure, print and write; returns the exit code (130 when interrupted).
+
+    Raises UsageError and other packages' errors.
 
     server_flags: further arguments of the verifier's command line.
     """

@@ -114,7 +114,7 @@ def run_clients_study(
         measure: makes one measurement; for tests.
 
     Raises:
-        UsageError: for wrong flags; the errors of the rooms used pass through.
+        UsageError: for wrong flags; the errors of other packages pass through.
     """  # fmt: skip
     scale = time_scale or TIME_SCALE
     plan = _plan(flags, scale, clients, seconds or SECONDS * max(1.0, scale), curve)

@@ -39,7 +39,7 @@ FILES = "gguf"
 def run_drafts_study(
     flags: Mapping[str, Any], words: DraftsWords, bench: Callable[[BenchConfig], int] = run_bench
 ) -> int:
-    """Run the comparison; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+    """Run the comparison; returns the exit code (130 when interrupted). Raises UsageError and other packages' errors.
 
     flags: of `specnav bench`, None where not given. bench: makes one run.
     """

@@ -36,7 +36,10 @@ _SHORT = {"limit": 2, "max_new_tokens": 48}
 
 
 def run_point(flags: Mapping[str, Any]) -> int:
-    """One run, with or without an operating point; returns the exit code. Raises UsageError and the rooms' errors."""
+    """One run, with or without an operating point; returns the exit code.
+
+    Raises UsageError and other packages' errors.
+    """
     point = flags.get("point")
     if point is not None and (point == ALL or "," in point):
         raise UsageError(f"--point must be one operating point, got {point!r}: specnav bench points runs several")
@@ -51,7 +54,7 @@ def _short(flags: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
-    """One run per named point; returns the exit code. Raises UsageError and the rooms' errors.
+    """One run per named point; returns the exit code. Raises UsageError and other packages' errors.
 
     write: also write the tables into the checkout's files of points and its page of figures.
     """

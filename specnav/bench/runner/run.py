@@ -217,7 +217,7 @@ def _can_be_split(config: BenchConfig) -> bool:
 
 
 def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
-    """Run the benchmark; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+    """Run the benchmark; returns the exit code (130 when interrupted). Raises UsageError and other packages' errors.
 
     view: the output to the user; another one if the run is part of a study.
     """

@@ -22,7 +22,7 @@ from specnav.settings import make_settings, shown_settings
 
 
 def run_named(flags: Mapping[str, Any], words: StudyWords) -> int:
-    """Run the named studies; returns the exit code. Raises UsageError and the rooms' errors."""
+    """Run the named studies; returns the exit code. Raises UsageError and other packages' errors."""
     if words.redraw is not None:
         if words.names is not None:
             raise UsageError("--redraw runs nothing: leave the study out")

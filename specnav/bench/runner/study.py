@@ -48,7 +48,7 @@ def run_studies(
     time_scale: float = TIME_SCALE,
     run: Callable[[BenchConfig, StudyTerminalView], int] = run_bench,
 ) -> int:
-    """Run the named studies; returns the exit code. Raises UsageError and the rooms' errors.
+    """Run the named studies; returns the exit code. Raises UsageError and other packages' errors.
 
     Args:
         flags: of `specnav bench`, None where not given.
@@ -227,7 +227,7 @@ def check_flags(flags: Mapping[str, Any], studies: Sequence[Study]) -> None:
 
 
 def make_jobs(flags: Mapping[str, Any], studies: Sequence[Study], time_scale: float) -> list[StudyJob]:
-    """The runs of some studies, in order. Raises UsageError and the rooms' errors for invalid flags."""
+    """The runs of some studies, in order. Raises UsageError and other packages' errors for invalid flags."""
     return [job for study in studies for job in _jobs_of(flags, study, time_scale)]
 
 

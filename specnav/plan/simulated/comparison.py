@@ -43,8 +43,8 @@ NO_TIME_MS = 0.05
 class MeasuredComparison:
     """One measurement and its simulation.
 
-    Rates: tokens per second of all clients. Gaps: 95th percentile of the time between two chunks of an answer at a
-    client, milliseconds; None if the file has none.
+    Rates: tokens per second of all clients. Gaps: 95th percentile of the time between two chunks at a client,
+    including prompts, milliseconds; None if the file has none.
     """
 
     method: str

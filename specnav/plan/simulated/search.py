@@ -27,7 +27,7 @@ POOL = 4
 CROWDED = 4.0
 """A run is aborted if the decisions in progress exceed those that the promise allows by this factor."""
 PART = 500
-"""Largest number of robots in a search; a larger fleet is treated as several parts of this size."""
+"""Least number of robots in a part; a fleet of at least two parts is searched by one of them."""
 MORE = 0.25
 """Share of the GPUs that is added to measure the gain per additional GPU."""
 

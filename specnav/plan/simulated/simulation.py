@@ -258,7 +258,7 @@ class _FleetState:
             self.due(self.edges[robot], self.env.now)
 
     def play(self) -> None:
-        """Run until all measured decisions have ended, or the run is aborted."""
+        """Run until all measured decisions have ended, the drain is over, or the run is aborted."""
         env, window, work = self.env, self.window, self.fleet.work
         if work.arrivals == "after":
             for edge in self.edges:
@@ -306,7 +306,7 @@ def simulate(
         method: one of `pair.METHODS`.
         seed: of all random draws.
         window: warm-up, measured time and drain.
-        most_open: decisions in progress at which the run is aborted as overloaded.
+        most_open: if more decisions are in progress or waiting, the run is aborted as overloaded.
         keep: record the time of each chunk and return the decisions of the whole run.
         auto: the method that `auto` uses on each link.
 

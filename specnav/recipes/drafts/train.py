@@ -41,7 +41,7 @@ MEASURED_SAMPLED = 64
 CHECKPOINT_EVERY = 50
 """Updates between two checkpoints of a run without the draft's own texts."""
 HALF_FROM = 50_000_000
-"""Least number of parameters for a target to compute in bfloat16, which would make a smaller one slower."""
+"""Least number of parameters for a target to compute in bfloat16 on a CPU, which would make a smaller one slower."""
 CHECKPOINT_S = 30.0
 """Seconds between two checkpoints if all of the training is on a GPU."""
 ARTICLE_EVERY, ARTICLE_TOKENS, ARTICLE_WARMTH = 16, 200, 0.8

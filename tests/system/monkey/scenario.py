@@ -34,7 +34,7 @@ STUCK = ("", "forward", "turn", "all")
 
 
 class ScenarioEvent(msgspec.Struct, frozen=True):
-    """Something that strikes at a time, s. What: see `robot.MonkeyRobotbot.strike`."""
+    """Something that strikes at a time, s. What: see `robot.MonkeyRobot.strike`."""
 
     at: float
     what: str

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.motion.command import OPERATOR_STOP
+from spec_vlm_nav.motion.command import OPERATOR_STOP, SILENT
 from specnav.doctor.robot.checks.line import CheckLines, fail, ok, warn
 from specnav.doctor.robot.facts import Facts, TopicTraffic
 from specnav.doctor.robot.roles import MOVER, OWN_NAME, REQUEST, said_name
@@ -11,7 +11,7 @@ from specnav.doctor.robot.roles import MOVER, OWN_NAME, REQUEST, said_name
 CREEP = 0.0011  # m/s: the creep with which a stop may begin
 UNDER_WAY = ("MOVING", "SETTLING")
 FINE = ("IDLE", "MOVING", "REACHED", "STOPPED", "SETTLING")
-UNTIL_NEXT = ("STOP", OPERATOR_STOP)  # holds that the next instruction ends
+UNTIL_NEXT = ("STOP", OPERATOR_STOP, SILENT)  # beginnings of holds that the next instruction ends
 NAV2 = ("drive_on_heading", "spin")
 
 
@@ -71,7 +71,7 @@ def check_motion(facts: Facts) -> CheckLines:
         return fail("e-stop", f"is latched{because}", reset)
     lines = [ok("e-stop", "is not latched")]
     found = f"{motion.state}{because}"
-    if motion.held_by and motion.held_by not in UNTIL_NEXT:
+    if motion.held_by and not motion.held_by.startswith(UNTIL_NEXT):
         lines.append(fail("motion", f"{found}; nothing moves: {motion.held_by}", reset))
     elif motion.state in FINE:
         waits = f"; {motion.held_by}: waiting for an instruction" if motion.held_by else ""

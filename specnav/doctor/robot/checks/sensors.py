@@ -83,7 +83,7 @@ def _sign_of_life(facts: Facts, role: str, node: str, least_hz: float) -> CheckL
         return fail(
             role,
             f"{node} does not publish {topic.name}",
-            "is it active? ros2 lifecycle get /vlm_nav_node",
+            f"is it active? ros2 lifecycle get {facts.nodes[node].name}",
         )
     if not heard.count:
         return fail(

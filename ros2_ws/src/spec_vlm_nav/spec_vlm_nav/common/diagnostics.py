@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""Rows of /diagnostics, free of ROS; `ros/diagnostics.py` publishes them."""
+"""Rows of /diagnostics, free of ROS; `ros/basics.py` publishes them."""
 
 from __future__ import annotations
 

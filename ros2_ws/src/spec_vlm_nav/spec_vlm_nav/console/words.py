@@ -35,7 +35,7 @@ def understood(text: str) -> dict[str, Any] | None:
     """
     Return a page's message, or None if it is invalid.
 
-    A stop is accepted even with invalid fields; these are then dropped.
+    A stop is accepted even with invalid fields; all of its fields are then dropped.
     """
     try:
         said = json.loads(text)

@@ -150,7 +150,7 @@ class Navigator(Situation):
         """
         Handle a report about the motion under way or about the operator's stop.
 
-        The report must belong to this node's session.
+        A report about a motion must belong to this node's session.
         """
         if status.state is MotionState.STOPPED and status.reason.startswith(OPERATOR_STOP):
             given = self.instruction.given

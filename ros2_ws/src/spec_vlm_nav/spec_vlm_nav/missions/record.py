@@ -56,7 +56,7 @@ class StartWhen(enum.Enum):
     """What a mission waits for before its first step."""
 
     NOW = "now"
-    READY = "ready"  # vlm_nav_node and motion_node are heard, and no stop is latched
+    READY = "ready"  # both nodes and odometry are heard, and no emergency stop is latched
     SIGNAL = "signal"  # the order resume
     AFTER = "after_s"
     AT = "at"

@@ -49,7 +49,7 @@ class Command:
 
     @property
     def is_backward(self) -> bool:
-        """Whether this drives backward, where no sensor looks."""
+        """Whether this drives backward, where most sensors do not look."""
         return self.kind is CommandKind.MOVE and self.motion.distance_m < 0
 
     @property

@@ -271,7 +271,7 @@ class MotionCore:
         return self.gate.filter(wanted, now)
 
     def _finish(self, state: MotionState, reason: str, command: Command, now: float) -> Velocity:
-        """End a motion that the executor reports as over, and choose the state to report."""
+        """End a motion by the executor's report or the deadline, and choose the state to report."""
         gate = self.gate
         stuck = state is MotionState.BLOCKED and reason == NO_PROGRESS
         failed = state in (MotionState.BLOCKED, MotionState.EXPIRED)

@@ -298,7 +298,7 @@ class SafetyGate:
 
     @property
     def pose(self) -> Pose | None:
-        """Return the latest valid pose."""
+        """Return the latest finite pose."""
         return self.odometry_watch.pose
 
     def fault(self, command: Command, now: float) -> Fault | None:

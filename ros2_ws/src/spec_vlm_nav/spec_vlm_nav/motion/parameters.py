@@ -100,7 +100,8 @@ MOTION: tuple[Parameter, ...] = (
           "Slowest yaw rate that moves the base, rad/s (specnav calibrate).", 0.01, 1.0),
     # -- watchdogs
     limit(Tighter.LOWER, "presence_timeout_s", 0.7,
-          "A console in control or a running mission is silent for this long: stop, s.", 0.1, 10.0),
+          "A console in control (with its require_operator) or a running mission is silent for this long: "
+          "stop, s.", 0.1, 10.0),
     Parameter("require_operator", False,
               "Move only while an operator's console holds control (dead man's switch).",
               tighter=Tighter.TRUE),
@@ -126,7 +127,8 @@ MOTION: tuple[Parameter, ...] = (
     limit(Tighter.LOWER_0_OFF, "geofence_m", 15.0,
           "Farthest distance from where the instruction began, m; 0: no fence.", 0.0, 10000.0),
     limit(Tighter.LOWER, "rear_known_s", 20.0,
-          "Drive backward only over places where the robot was within this time, s; 0: never.", 0.0, 600.0),
+          "Where no sensor sees the way behind, drive backward only over places where the robot was within "
+          "this time, s; 0: never.", 0.0, 600.0),
     limit(Tighter.LOWER, "rear_max_m", 0.5, "Longest backward drive over these places, m.", 0.0, 5.0),
     # -- collision sensor
     Parameter("collision_source", "none",

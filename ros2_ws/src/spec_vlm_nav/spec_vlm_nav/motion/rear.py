@@ -15,8 +15,9 @@
 """
 How far the way straight back is known to be free, from where the robot has just been.
 
-No sensor looks behind the robot. It may drive back only over places that its middle passed a short
-while ago, and only while odometry is valid; anything else would be driving blind.
+Unless a sensor sees the way behind (`AheadWatch.free_behind_m`), the robot may drive back only over
+places that its middle passed a short while ago, and only while odometry is proven; anything else
+would be driving blind.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ class OdometryWatch:
     """
     The latest pose, and whether odometry can be trusted.
 
-    A jump or a NaN is a fault until two consistent poses follow. A message whose stamp does not
-    advance is ignored as old. A message in other frames than before is a fault.
+    A jump or a NaN is a fault until a pose follows that is near the last finite one. A message whose
+    stamp does not advance is ignored as old. A message in other frames than before is a fault.
     """
 
     def __init__(self) -> None:
@@ -331,9 +331,9 @@ class PresenceWatch:
     """
     The dead man's switch: a client that makes the robot move must keep sending heartbeats.
 
-    An operator's console and a running mission send them while they hold control. A holder that
-    falls silent without releasing is lost, and the robot must stand. With `require_operator` nothing
-    moves unless an operator's console holds control.
+    A running mission sends them, and so does a console with its `require_operator` while an operator
+    holds control. A holder that falls silent without releasing is lost, and the robot must stand.
+    With motion_node's `require_operator` nothing moves unless an operator's console holds control.
     """
 
     def __init__(self) -> None:

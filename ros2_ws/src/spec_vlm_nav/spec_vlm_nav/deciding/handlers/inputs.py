@@ -77,8 +77,8 @@ def look_again(s: Situation, status: Status, now: float) -> None:
 
 def hold_silent(s: Situation, _: None, now: float) -> None:
     """Stand still and look again: motion_node reports nothing about the motion."""
-    s.out.log("error", "motion_node does not report on the motion: is it running?")
     s.stand(CommandKind.HOLD, SUPERVISOR, "motion_node is silent")
+    s.out.log("error", "motion_node does not report on the motion: is it running?")
     s.drop_prefetched("motion_node is silent")
     s.look(now, now + s.config.first_retry_s)
     _mind_refusals(s, "it does not answer", now)
@@ -194,7 +194,7 @@ def report_link_lost(s: Situation, reason: str, now: float) -> None:
 
 def hold_without_link(s: Situation, reason: str, now: float) -> None:
     """Stand still and look again, unless the draft model may decide this motion alone."""
-    report_link_lost(s, reason, now)
     if not (s.motion.unverified and s.config.is_degradable):
         s.stand(CommandKind.HOLD, SUPERVISOR, "link lost")
         s.look(now, now)
+    report_link_lost(s, reason, now)

@@ -234,10 +234,10 @@ class Situation:
 
     def give_up(self, code: ErrorCode, message: str, now: float) -> None:
         """Send STOP and end the instruction with an error."""
+        self.end(SUPERVISOR, message, code, now)
         self.out.log("error", f"gave up: {message}")
         if code in BOUNDS:
             self.out.report(self._without_decision(code, message))
-        self.end(SUPERVISOR, message, code, now)
 
     def end(self, source: ActionSource, text: str, code: ErrorCode, now: float, message: str = "") -> None:
         """Give up the decision under way, send STOP and end the instruction."""

@@ -48,7 +48,7 @@ from spec_vlm_nav.motion.ahead.corridor import (
 AXES = ("x", "y", "z")
 KINDS = {7: "f4", 8: "f8"}  # datatypes of PointField
 FARTHEST_M = 1000.0
-BEARINGS = 10  # adjacent sectors ahead, each of which must contain a point
+BEARINGS = 10  # sectors ahead; of two adjacent ones, at least one must contain a point
 SEEN_POINTS = 10  # fewest points ahead below the robot's height; with fewer the cloud is blind
 UNDER_FLOOR_M = 0.25  # points this far below the floor mean a stair, or a wrong mounting
 UNDER_FLOOR_SHARE = 0.5

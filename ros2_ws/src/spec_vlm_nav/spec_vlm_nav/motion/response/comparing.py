@@ -76,7 +76,7 @@ NOWHERE = Travel()
 
 
 class _Timeline:
-    """Running sums with their times; of entries older than `KEPT_S` only the last is kept."""
+    """Running sums with their times, of at least the last `KEPT_S`."""
 
     def __init__(self) -> None:
         self.times: list[float] = []

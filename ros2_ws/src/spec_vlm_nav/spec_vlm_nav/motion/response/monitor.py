@@ -18,11 +18,12 @@ The progress monitor: compares commanded with measured motion over sliding windo
 A timeout cannot detect a pose repeated with fresh stamps, a stuck base, or mirrored odometry; only
 this comparison can.
 
-Terms: a motion is *answered* when odometry first shows it. An answer makes odometry *proven*. A
-discrepancy puts it *in doubt* (its state at the start, too). A second discrepancy without an answer
-in between makes it *lost*, and then nothing moves. Only a correct response of the same kind (turn or
-straight motion) clears a wrong one. Odometry that is certainly alive does not become lost because
-the base does not move: only the *direction* that did not respond is shut, until another responds.
+Terms: a motion is *answered* when odometry first shows it. Soon after, it makes odometry *proven*. A
+discrepancy puts it *in doubt* (its state at the start, too). No response while in doubt, or a second
+wrong response of the same kind (turn or straight motion), makes it *lost*, and then nothing moves.
+Only a correct response of that kind, or an operator, clears a wrong one. Odometry that is certainly
+alive does not become lost because the base does not move: the *direction* that did not respond is
+shut, until another responds. If another one does not respond either, odometry is lost.
 """
 
 from __future__ import annotations
@@ -110,9 +111,10 @@ class ResponseMonitor:
         self._look_for_movement(pose, now)
         self.liveness.hear(pose, now, self.commands.since_moving_s(now))
         self._look_for_an_answer(now)
-        stuck = self._shut is not None or (self.lost is not None and self.lost.kind is DeviationKind.NONE)
+        lost = self.lost
+        stuck = self._shut is not None if lost is None else lost.kind is DeviationKind.NONE
         if stuck and self._motion is None and self._is_seen_to_move(now):
-            self.reset()
+            self._open()
 
     def jumped(self) -> None:
         """Discard the measured history: poses before and after a jump are unrelated."""
@@ -136,9 +138,13 @@ class ResponseMonitor:
         self._motion = None
 
     def reset(self) -> None:
-        """Clear lost odometry and the shut direction: odometry moved again, or an operator reset it."""
-        self.lost, self._shut, self._is_proven = None, None, False
+        """Clear lost odometry, the shut direction and wrong responses, on the operator's order."""
+        self._open()
         self._wrong = {True: 0, False: 0}
+
+    def _open(self) -> None:
+        """Clear lost odometry and the shut direction; wrong responses still count."""
+        self.lost, self._shut, self._is_proven = None, None, False
         self._in_vain = Travel()
 
     def blame(self, discrepancy: Discrepancy) -> None:

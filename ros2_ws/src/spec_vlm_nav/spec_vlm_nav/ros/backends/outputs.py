@@ -60,7 +60,7 @@ class TwistOutput(Output):
 
     def __init__(self, node: Node, stamped: bool, frame: str, stops: StopConfig) -> None:
         self._node, self._stamped, self._frame = node, stamped, frame
-        self._stops = TwistStops(stops)
+        self._stops, self._last = TwistStops(stops), ZERO
         kind = TwistStamped if stamped else Twist
         self._publisher = node.create_publisher(kind, "cmd_vel", qos("reliable", 1))
 
@@ -70,6 +70,7 @@ class TwistOutput(Output):
             self._publish(said)
 
     def _publish(self, velocity: Velocity) -> None:
+        self._last = velocity
         twist = Twist()
         twist.linear.x, twist.angular.z = velocity.linear, velocity.angular
         if not self._stamped:
@@ -85,6 +86,11 @@ class TwistOutput(Output):
         said = self._stops.stop(time.monotonic())
         self._publish(said)
         return said == ZERO
+
+    def release(self) -> None:
+        """Publish a zero if braking has not come to it: a base may hold its last Twist."""
+        if self._last != ZERO:
+            self._publish(ZERO)
 
     def drain(self) -> bool:
         return bool(self._publisher.wait_for_all_acked(DRAIN))
@@ -108,7 +114,7 @@ class SportOutput(Output):
         }
 
     def send(self, velocity: Velocity, rest: RestDetector) -> None:
-        """Publish the requests for one velocity. Publishes nothing once the robot stands after a stop."""
+        """Publish the requests for one velocity; nothing after a few stops."""
         if not self._has_begun and self._is_found():
             self._has_begun = True
             self._publish(self._encoder.begin())

@@ -60,7 +60,7 @@ from std_srvs.srv import Trigger as TriggerService
 TICK_S = 0.1
 ASK_S = 5.0  # interval of asking nodes for unknown parameters
 DEPTH_S = 1.0  # interval of kept depth images: they cannot be compressed much
-CLOSE_S = 4.0  # ros2 launch kills after 5 s
+CLOSE_S = 4.0  # within END_S of run.py
 
 
 class BlackboxNode:

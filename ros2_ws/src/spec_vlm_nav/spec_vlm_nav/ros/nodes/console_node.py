@@ -16,9 +16,9 @@
 The operator's console: a web page for all robots of the ROS graph.
 
 It shows their topics and forwards an operator's commands to `stop`, `instruction` and the nodes'
-actions. It never sends a motion command, and the usual gates apply to everything it requests. If
-this process is killed while an operator holds control, motion_node stops the robot (dead man's
-switch).
+actions. It never sends a motion command, and the usual gates apply to everything it requests. With
+`require_operator`, motion_node stops the robot if this process is killed while an operator holds
+control (dead man's switch).
 """
 
 from __future__ import annotations

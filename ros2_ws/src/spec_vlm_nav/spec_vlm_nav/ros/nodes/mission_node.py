@@ -70,7 +70,7 @@ TICK_S = 0.1
 TOLD_TICKS = 5
 ODOM_S = 1.0
 KEPT_S = 0.5  # longest wait for a new mission to reach the disk before it begins
-SAVE_S = 4.0  # longest wait for the disk at the end; ros2 launch kills after 5 s
+SAVE_S = 4.0  # longest wait for the disk at the end, within END_S of run.py
 
 
 class MissionNode:

@@ -19,8 +19,8 @@ It is the only sender of velocities. They come from its own steady timer, throug
 safety gate.
 
 It trusts no sender: commands have sequence numbers and deadlines, and every input has a watchdog.
-Any end of this process except SIGKILL sends the back-end's stop first. (After a SIGKILL the base's
-own timeout must stop it.)
+Any end of this process except SIGKILL and a crash of the interpreter sends the back-end's stop
+first. (After those, the base's own timeout must stop it.)
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from std_srvs.srv import Trigger
 
 BURST_PAUSE_S = 0.02
 KEPT_WITHIN_S = 0.25  # longest wait for a new state to reach the disk before it is reported
-LONGEST_BURST = 50
+LONGEST_BURST = 150  # stops: braking, and the zeros behind it
 LONGEST_NAME = 80  # of what holds presence
 PRESENCE_S = 0.05
 NOT_WORTH_A_WARNING = (MotionState.MOVING, MotionState.SETTLING, MotionState.REACHED, MotionState.STOPPED)
