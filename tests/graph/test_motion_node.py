@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 
@@ -14,7 +13,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
 from specnav.supervise.surroundings import segments_of
 from tests.graph.bases import FakeBase
-from tests.graph.harness import Graph, children_of, ros_args, wait_until
+from tests.graph.harness import Graph, children_of, left_in_memory, ros_args, wait_until
 
 pytestmark = pytest.mark.graph
 NODE = "spec_vlm_nav.ros.nodes.motion_node"
@@ -135,9 +134,8 @@ def test_a_signal_while_moving_means_a_burst_of_zeros_exit_0_and_nothing_left(gr
     assert zeros[0].at - began < 0.3
     assert "Traceback" not in node.text
     assert list(children_of(node.popen.pid)) == []
-    # What it shared with the probe is still the probe's; who was killed in another test could not clear up.
-    left = set().union(*(process.left for process in graph.processes))
-    assert {s for s in segments - left if s.exists()} <= segments_of([os.getpid()])
+    # Who was killed in another test could not clear up.
+    assert not left_in_memory(segments - set().union(*(process.left for process in graph.processes)))
 
 
 def test_commands_that_are_no_sane_numbers_are_refused_and_move_nothing(graph):
