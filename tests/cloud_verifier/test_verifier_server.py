@@ -207,9 +207,7 @@ class TestBadRequests:
 
     @pytest.mark.slow
     def test_drafting_in_a_cloud_without_a_draft_model_is_refused(self, client: RawClient) -> None:
-        client.send(wire.Open(1, True, sampling_to_wire(OPTIONS), [1], speculate=4))
-        assert isinstance(client.receive(), wire.Opened)
-        reply = client.receive()
+        reply = client.ask(wire.Open(1, True, sampling_to_wire(OPTIONS), [1], speculate=4))
         assert isinstance(reply, wire.ErrorDown) and "--draft-model" in reply.message
 
     @pytest.mark.slow

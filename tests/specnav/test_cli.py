@@ -12,6 +12,8 @@ from importlib.metadata import version
 import pytest
 
 from cloud_verifier.config import ServerConfig
+from specdec.edge.decoder import EdgeDecoder
+from specdec.errors import LinkLost
 from specdec.models import load_model
 from specdec.settings import settings_of
 from specdec.settings_files import read_yaml_file
@@ -191,11 +193,18 @@ def test_a_command_that_awaits_no_signal_ends_by_each_as_by_ctrl_c(monkeypatch, 
 
 @pytest.mark.slow
 def test_an_error_after_the_first_words_of_an_answer_gets_a_line_of_its_own(monkeypatch, capsys):
+    whole = EdgeDecoder.generate
+
+    def cut(*given):
+        yield next(whole(*given))
+        raise LinkLost("the link is gone")
+
+    monkeypatch.setattr(EdgeDecoder, "generate", cut)
     pair = built_pairs()
     with serving(load_model(pair / "text-target")) as address:
         asked = ("generate", "hi", "--connect", address, "--draft-model", pair / "text-draft")
-        code, out, err = run_here(monkeypatch, capsys, *asked, "--method", "cloud-sd")
-    assert code == 1 and "this verifier has no draft model" in err
+        code, out, err = run_here(monkeypatch, capsys, *asked, "--method", "ar")
+    assert code == 1 and "the link is gone" in err
     assert len(out) > 1 and out.endswith("\n")
 
 
