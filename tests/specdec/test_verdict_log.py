@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 from specdec.verdict_log import LoggedAnswer, VerdictLog, VerdictLogError, read_verdicts
@@ -111,6 +111,18 @@ def test_an_edge_logs_what_it_was_told(text_pair: Pair, servers: dict[str, str],
     assert found.answer[: len(said)] == tuple(said) and found.prompt == prompt.ids
     assert found.rounds == tuple((one.drafted, one.accepted) for one in stats.rounds)
     assert found.vocabulary == text_pair.target.vocabulary_fingerprint
+
+
+def test_an_answer_that_was_whole_already_is_not_logged_and_the_decoder_answers_on(
+    text_pair: Pair, tmp_path: Path
+) -> None:
+    prompt, log = chat_prompt(text_pair.target, "say something"), VerdictLog(tmp_path)
+    decoder = EdgeDecoder(connect("tcp://127.0.0.1:9"), text_pair.draft, verdict_log=log)
+    history = text_pair.draft.tokenizer("the end")["input_ids"]
+    for _ in range(2):
+        assert list(decoder.generate(prompt, GenerationOptions(12, stop=("end",)), history=history)) == []
+    log.close()
+    assert decoder.stats.finish == "stop" and not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
