@@ -57,7 +57,7 @@ class EventLog:
 
     def warning(self, event: str, **fields: object) -> None:
         """Log a warning, at most WARNINGS_A_MINUTE times a minute for each event; suppressed ones are counted."""
-        now = time.time()
+        now = time.monotonic()  # the wall clock may be set back
         with self._lock:
             recent = [t for t in self._recent.get(event, []) if now - t < 60.0]
             allowed = len(recent) < WARNINGS_A_MINUTE

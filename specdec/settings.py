@@ -166,7 +166,9 @@ class Setting:
     def _is_of_kind(self, value: Any) -> bool:
         if self.kind not in (int, float):
             return isinstance(value, self.kind)
-        if isinstance(value, bool) or not isinstance(value, (int, self.kind)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, self.kind)):
+            return False
+        if isinstance(value, float) and not math.isfinite(value):  # an int may be too large for this question
             return False
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 

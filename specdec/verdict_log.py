@@ -29,6 +29,8 @@ PART_BYTES = 1 << 20
 MOST_BYTES = 64 << 20
 PART_S = 60.0
 _WAITING = 256
+_HEAD_BYTES = 5
+"""Most bytes of a part besides its answers."""
 _PATTERN = "verdicts-*.msgpack"
 _log = logging.getLogger(__name__)
 
@@ -129,9 +131,12 @@ class VerdictLog:
                 kept, size = self._written(kept), 0
                 continue
             if said is not None:
+                one = msgspec.msgpack.encode(said)
+                if size + len(one) + _HEAD_BYTES > self._most:  # together they would exceed the bound
+                    kept, size = self._written(kept), 0
                 due_s = due_s if kept else time.monotonic() + self._part_s
-                kept.append(msgspec.msgpack.encode(said))
-                size += len(kept[-1])
+                kept.append(one)
+                size += len(one)
             if said is None or size >= self._part or time.monotonic() >= due_s:
                 kept, size = self._written(kept), 0
             if said is None:
@@ -143,6 +148,8 @@ class VerdictLog:
             return kept
         try:
             content = msgspec.msgpack.encode([msgspec.Raw(one) for one in kept])
+            if len(content) > self._most:
+                raise OSError(f"an answer of {len(content)} bytes, and it may hold {self._most}")
             self._make_room(len(content))
             self._write_next(content)
         except OSError as error:
@@ -171,7 +178,9 @@ class VerdictLog:
 
 
 def read_verdicts(folder: str | Path) -> Iterator[LoggedAnswer]:
-    """All logged answers, oldest first. Raises VerdictLogError if there is no log or a part is damaged."""
+    """All logged answers, oldest first, without parts that a writer deletes meanwhile. Raises VerdictLogError if there is
+    no log or a part is damaged.
+    """
     files = sorted(Path(folder).glob(_PATTERN), key=_number)
     if not files:
         raise VerdictLogError(f"{folder} must be a folder that --verdict-log has written")
@@ -179,6 +188,8 @@ def read_verdicts(folder: str | Path) -> Iterator[LoggedAnswer]:
         try:
             check_regular(file)
             yield from msgspec.msgpack.decode(file.read_bytes(), type=list[LoggedAnswer])
+        except FileNotFoundError:
+            continue
         except (OSError, *DECODE_ERRORS) as error:
             raise VerdictLogError(f"{file} cannot be read ({error}): remove it") from error
 

@@ -222,16 +222,15 @@ class SessionEngine(ABC, Generic[Session]):
 
     def _take_arrivals(self, first: Task | Callable[[], None] | None) -> None:
         """Take in all that waits now: tasks, and calls that other threads ask for. first: was taken out already."""
-        tasks: list[Task] = []
         with contextlib.suppress(queue.Empty):
             one = first or self._arriving.get_nowait()
             while True:
                 if isinstance(one, Task):
-                    tasks.append(one)
+                    self._arrived.append(one)
                 else:
                     one()
                 one = self._arriving.get_nowait()
-        kept, dropped = without_the_superseded([*self._arrived, *tasks])
+        kept, dropped = without_the_superseded(self._arrived)
         self._arrived = deque(kept)
         for task in dropped:
             self._environment.on_out(task)

@@ -487,6 +487,8 @@ class Server:
         return max(1, int(min(waits) * 1000) + 1)
 
     def _shut_down(self, engine_thread: threading.Thread) -> None:
+        for lock in (self._stop_lock, self._drain_lock):  # a signal from now on has nothing left to end
+            lock.acquire(blocking=False)
         self._engine.stop()
         goodbye = "the verifier is shutting down"
         for identity, number in self._admission.sessions:

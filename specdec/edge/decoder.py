@@ -293,7 +293,8 @@ class EdgeDecoder:
             if self._memory is not None:
                 self._memory.rest()
             self._stats = session.stats(finish)
-            if self._verdict_log is not None and finish in ("eos", "length", "stop"):
+            asked = session.record.opened_s is not None  # not if the history was a whole answer already
+            if self._verdict_log is not None and asked and finish in ("eos", "length", "stop"):
                 self._verdict_log.add(self._said_in(session, prompt, options))
             if trace is not None:
                 trace.end(self._clock(), finish, self._stats.tokens)

@@ -106,8 +106,8 @@ class Heartbeat:
             raise self._link.stalled(now - self._progressed)
         if now - self._heard >= self.interval_s and self._asked is None:
             self.ask(now, session, oldest_round)
-        elif self._asked is not None and now - self._asked[0] >= self.interval_s:
-            self._asked = None
+        elif self._asked is not None and now - self._asked[0] >= self._link.reply_timeout_s:
+            self._asked = None  # no sooner: a late pong would be taken for that of the next ping
 
     def keep_alive(self, now: float, session: int, round_: int) -> None:
         """Send a ping now and then while the cloud streams, so that it does not drop the session."""

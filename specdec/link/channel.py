@@ -142,6 +142,8 @@ class Link:
             KeyRefused: The verifier does not accept the key, or the key's file cannot be used any more.
         """
         if self.told is not None:
+            if self._route is not None:
+                self._route.stays()
             return self.told
         if self._dealer.is_inherited:  # with its token the parent's sessions would be closed
             self._token = b""

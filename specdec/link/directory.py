@@ -67,7 +67,7 @@ class FleetRoute:
         self._at = ""
         self._identity = b""
         self._others: list[str] = []
-        self._planned = ""
+        self._planned: Take | None = None
         self._failed: dict[str, float] = {}
         self._active = False
         self._same = b""
@@ -87,8 +87,9 @@ class FleetRoute:
             VersionMismatch: The directory speaks another version.
             ProtocolError: The directory could not read the request.
         """
-        if self._planned:
-            self._at, self._planned = self._planned, ""
+        if self._planned is not None:
+            self._adopt(self._planned)
+            self._planned = None
             return self._at
         began, pause, nobody = self._clock(), _ASK_AGAIN_S, ""
         due = began
@@ -107,6 +108,7 @@ class FleetRoute:
                 due = now + _NOBODY_PAUSE_S
             elif not nobody and now - began >= SILENT_S and (known := self._known()):
                 self._at = known
+                self.stays()
                 return known
             if now >= deadline or give_up():
                 raise self._gave_up(nobody)
@@ -116,21 +118,27 @@ class FleetRoute:
         now = self._clock()
         known = address in self._avoided()
         self._failed[address] = now
-        self._planned = ""
+        self._planned = None
         return not known
 
     def begin(self, ids: Sequence[int], images: Sequence[bytes]) -> bool:
         """An answer to this prompt begins. Returns True if another verifier than before should give it. Uses the
         directory's last reply, and asks again without waiting.
         """
+        if self._at:
+            self._hear_all()
         self._active, self._same = True, b""
         self._marks = marks_of(ids, images)
         if not self._at:
             return False
-        self._hear_all()
         with suppress(KeyRefused):  # raised again when a verifier is needed
             self._ask()
-        return bool(self._planned)
+        return self._planned is not None
+
+    def stays(self) -> None:
+        """The present verifier is used on. An answer in progress now depends on its identity."""
+        if self._active:
+            self._same = self._identity
 
     def rest(self) -> None:
         """The answer has ended."""
@@ -189,12 +197,11 @@ class FleetRoute:
             if told.address == self._at:
                 self._adopt(told)
             elif told.address not in self._avoided():
-                self._planned, self._others = told.address, list(told.others)
+                self._planned = told
 
     def _adopt(self, told: Take) -> None:
         self._at, self._others, self._identity = told.address, list(told.others), told.identity
-        if self._active:
-            self._same = told.identity
+        self.stays()
 
     def _avoided(self) -> list[str]:
         """Verifiers that failed recently, the latest last."""

@@ -93,7 +93,7 @@ class Direction:
         return delay
 
     def _after_outages(self, leaves: float, arrives: float) -> float:
-        for start, duration in self._profile.outages:
+        for start, duration in sorted(self._profile.outages):
             if leaves < start + duration and arrives > start:
                 arrives = max(arrives, start + duration + self._profile.rtt_ms / 2e3)
         return arrives

@@ -5,20 +5,24 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from cloud_verifier import serving
+from cloud_verifier import logs, serving
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.interface import Capabilities, EngineEnvironment
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
 from cloud_verifier.observing.counts import EngineLoad
+from specdec.link.wire import Opened
+from tests.cloud_verifier.engine_cloud import Cloud
 from tests.helpers.servers import Pair
+from tests.helpers.waiting import Clock
 
 WHY = "its workers are gone: start the verifier again"
 
@@ -70,9 +74,33 @@ def test_a_verifier_whose_engine_fails_ends_with_its_reason(text_pair: Pair, mon
 
 
 @pytest.mark.slow
-def test_what_fails_because_the_verifier_ends_is_no_failure(text_pair: Pair) -> None:
+@pytest.mark.parametrize("end", [Server.stop, Server.drain])
+def test_what_fails_because_the_verifier_ends_is_no_failure(text_pair: Pair, end: Callable[[Server], None]) -> None:
     log = StringIO()
     server = server_of(text_pair, EventLog(log), None)
-    server.stop()
+    end(server)
     server.run()
     assert not server.failed and WHY not in log.getvalue()
+
+
+def test_a_call_that_fails_loses_no_task_that_came_with_it(text_pair: Pair) -> None:
+    cloud = Cloud(text_pair.target)
+    cloud.submit_open(1, [40, 50])
+
+    def fails() -> None:
+        raise RuntimeError("as a driver might")
+
+    cloud.engine._arriving.put(fails)
+    cloud.work()
+    assert isinstance(cloud.last(1), Opened) and cloud.out == [1]
+
+
+def test_warnings_go_on_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, now, wall = StringIO(), Clock(100.0), Clock(1e9)
+    monkeypatch.setattr(logs, "time", SimpleNamespace(time=wall, monotonic=now))
+    log = EventLog(stream)
+    for _ in range(2):
+        for _ in range(logs.WARNINGS_A_MINUTE):
+            log.warning("busy")
+        now.now, wall.now = now.now + 60.0, wall.now - 86_400.0
+    assert stream.getvalue().count("busy") == 2 * logs.WARNINGS_A_MINUTE

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from cloud_verifier.errors import VerifierError
+from cloud_verifier.net.server import Server
 from cloud_verifier.observing.http import StatusServer
 from cloud_verifier.serving import open_status
 from specdec.edge.decoder import EdgeDecoder
@@ -145,6 +146,14 @@ def test_draining_waits_no_longer_than_it_may(text_pair: Pair, start_server: Sta
         assert received[0].code == ERROR_SHUTDOWN
         running.thread.join(PATIENCE_S)
         assert not running.thread.is_alive()
+
+
+@pytest.mark.parametrize("end", [Server.stop, Server.drain])
+def test_a_signal_after_the_end_does_nothing(running: RunningServer, end: Callable[[Server], None]) -> None:
+    end(running.server)
+    running.thread.join(PATIENCE_S)
+    running.server.drain()
+    running.server.stop()
 
 
 def test_asked_twice_it_ends_at_once(running: RunningServer, text_pair: Pair) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,12 @@ import zmq
 from cloud_verifier.logs import EventLog
 from cloud_verifier.security.folder import KeyFolder
 from specdec.errors import KeyRefused, LinkLost, VerifierBusy, VersionMismatch
+from specdec.link import Link
 from specdec.link import directory as edge_side
 from specdec.link.directory import FleetRoute, marks_of
 from specdec.link.directory_wire import MOST_BYTES, Ask, Nobody, Rest, Take, decode_told, encode
+from specdec.link.wire import PROTOCOL_VERSION, Welcome
+from specdec.link.wire import encode as encode_on_wire
 from specnav.fleet.directory_server import DirectoryServer
 from specnav.fleet.settings import FleetSettings, ReplicaBounds, directory_bind
 from specnav.keys import Exported, NewClient, OneClient, export_client, new_client, revoke_client
@@ -122,6 +126,31 @@ def test_an_answer_that_is_resumed_asks_for_the_same_model(directory: Directory)
     until(lambda: len(directory.asked) == 3)
     assert directory.asked[-1].same == b""
     route.close()
+
+
+def test_an_answer_over_a_connection_that_was_kept_is_resumed_with_the_same_model(directory: Directory):
+    with Link(directory.address, 5.0, 5.0) as link, zmq.Context() as context, context.socket(zmq.ROUTER) as verifier:
+        directory.says = f"tcp://127.0.0.1:{verifier.bind_to_random_port('tcp://127.0.0.1')}"
+        link.begin_answer([1], [])
+        greeter = threading.Thread(target=greet, args=[verifier])
+        greeter.start()
+        link.ensure_connected()
+        greeter.join()
+        link.end_answer()
+        link.begin_answer([2], [])
+        assert link.ensure_connected() is link.told
+        until(lambda: len(directory.asked) == 2)
+        assert directory.asked[-1].same == b""  # before it has begun, any model will do
+        link.move_on()
+        directory.says = "tcp://127.0.0.1:1"
+        with pytest.raises(LinkLost):
+            link.ensure_connected(lambda: len(directory.asked) > 2)
+        assert directory.asked[2].same == b"same"
+
+
+def greet(verifier: zmq.Socket[bytes]) -> None:
+    who, _ = verifier.recv_multipart()
+    verifier.send_multipart([who, encode_on_wire(Welcome(PROTOCOL_VERSION))])
 
 
 @pytest.mark.slow

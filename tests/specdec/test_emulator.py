@@ -58,6 +58,10 @@ class TestModel:
         assert line.arrival(2.0, 10) == pytest.approx(3.01)
         assert line.arrival(3.5, 10) == pytest.approx(3.51)
 
+    def test_outages_count_in_whatever_order_they_are_given(self) -> None:
+        for outages in (((3.0, 8.0), (10.0, 5.0)), ((10.0, 5.0), (3.0, 8.0))):
+            assert Direction(LinkProfile(outages=outages), 0).arrival(4.0, 10) == pytest.approx(15.0)
+
     def test_jitter_stays_in_its_bounds_and_keeps_the_mean(self) -> None:
         line = Direction(LinkProfile(rtt_ms=100, jitter_ms=40), 0)
         delays = [line.arrival(float(second), 10) - second for second in range(2000)]

@@ -157,7 +157,10 @@ def test_long_metadata_is_read_whole() -> None:
     assert len(LlamaModel(file, vocabulary_only=True).metadata("tokenizer.huggingface.json")) > 1 << 16
 
 
-@pytest.mark.parametrize("said", ["threads=-1", "kv=q4", "context=x", "colour=red", "kv", "gpu_layers=5000"])
+@pytest.mark.parametrize(
+    "said",
+    ["threads=-1", "kv=q4", "context=x", "colour=red", "kv", "gpu_layers=5000", "threads=--5", f"context={'9' * 5000}"],
+)
 def test_options_that_cannot_be_are_told(said: str) -> None:
     with pytest.raises(OptionsError, match="gguf"):
         GgufOptions.read(said)

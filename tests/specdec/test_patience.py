@@ -124,6 +124,15 @@ def test_an_edge_that_only_listens_says_often_enough_that_it_lives(timeout_s: fl
     assert pings <= len(link.sent) + 7 and len(link.sent) <= pings + 1
 
 
+def test_a_late_pong_is_not_taken_for_that_of_a_later_ping() -> None:
+    link = Wire()
+    heartbeat = Heartbeat(link)
+    heartbeat.restart(0.0)
+    for twentieth in range(1, 25):  # a link of 0.7 s, asked at 0.5 s
+        heartbeat.mind(twentieth / 20, 1, 3)
+    assert heartbeat.answered() == (0.5, 3)
+
+
 def alive_until(heartbeat: Heartbeat, began: int, longest: int) -> int | None:
     """When a heartbeat gives up on a verifier that answers all pings and nothing else; None: not by `longest`."""
     for now in range(began, longest):

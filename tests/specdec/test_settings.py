@@ -60,6 +60,8 @@ class Stove:
     ("given", "said"),
     [
         ({"trays": 9}, "trays must be a whole number from 1 to 8, got 9"),
+        ({"trays": 10**400}, "trays must be a whole number from 1 to 8, got 1000"),
+        ({"heat_c": 10**400}, "heat_c must be a number from 30 to 300 C, got 1000"),
         ({"trays": 2.5}, "trays must be a whole number from 1 to 8, got 2.5"),
         ({"trays": True}, "trays must be a whole number from 1 to 8, got True"),
         ({"trays": None}, "trays must be a whole number from 1 to 8, got None"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 from specdec.verdict_log import LoggedAnswer, VerdictLog, VerdictLogError, read_verdicts
@@ -44,6 +44,26 @@ def test_the_oldest_parts_go_and_the_bound_holds(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 2000
     found = [one.answer[0] for one in read_verdicts(tmp_path)]
     assert found == list(range(200 - len(found), 200)) and 10 < len(found) < 100
+
+
+def test_an_answer_larger_than_the_log_is_left_out_and_deletes_no_other(tmp_path: Path) -> None:
+    log = VerdictLog(tmp_path, "pictures", most_bytes=2000, part_bytes=500)
+    for number, picture in ((1, b"small"), (2, bytes(3000)), (3, bytes(400)), (4, bytes(1540)), (5, bytes(200))):
+        log.add(LoggedAnswer(b"12345678", (number,), images=(picture,)))
+    log.close()
+    assert [one.answer[0] for one in read_verdicts(tmp_path)] == [4, 5] and log.dropped == 1
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 2000
+
+
+def test_a_part_that_goes_while_others_are_read_is_passed_over(tmp_path: Path) -> None:
+    for _ in range(3):
+        log = VerdictLog(tmp_path)
+        log.add(SAID)
+        log.close()
+    reading = read_verdicts(tmp_path)
+    next(reading)
+    sorted(tmp_path.iterdir())[1].unlink()
+    assert len(list(reading)) == 1
 
 
 def test_a_log_goes_on_behind_what_is_there(tmp_path: Path) -> None:
@@ -111,6 +131,18 @@ def test_an_edge_logs_what_it_was_told(text_pair: Pair, servers: dict[str, str],
     assert found.answer[: len(said)] == tuple(said) and found.prompt == prompt.ids
     assert found.rounds == tuple((one.drafted, one.accepted) for one in stats.rounds)
     assert found.vocabulary == text_pair.target.vocabulary_fingerprint
+
+
+def test_an_answer_that_was_whole_already_is_not_logged_and_the_decoder_answers_on(
+    text_pair: Pair, tmp_path: Path
+) -> None:
+    prompt, log = chat_prompt(text_pair.target, "say something"), VerdictLog(tmp_path)
+    decoder = EdgeDecoder(connect("tcp://127.0.0.1:9"), text_pair.draft, verdict_log=log)
+    history = text_pair.draft.tokenizer("the end")["input_ids"]
+    for _ in range(2):
+        assert list(decoder.generate(prompt, GenerationOptions(12, stop=("end",)), history=history)) == []
+    log.close()
+    assert decoder.stats.finish == "stop" and not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -59,9 +59,10 @@ class GgufOptions:
             known = {one.name: one.type for one in fields(cls)}
             if name not in known or not is_given:
                 raise OptionsError(f"gguf option {part!r} is unknown: give NAME=VALUE of {', '.join(known)}")
-            if known[name] == "int" and not value.lstrip("-").isdecimal():
-                raise OptionsError(f"gguf_{name} = {value!r} is not a number")
-            given[name] = int(value) if known[name] == "int" else value
+            try:
+                given[name] = int(value) if known[name] == "int" else value
+            except ValueError:
+                raise OptionsError(f"gguf_{name} = {value!r:.80} is not a number") from None
         return cls(**given)  # type: ignore[arg-type]
 
     def on_cpu(self) -> GgufOptions:
