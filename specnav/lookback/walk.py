@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,10 +54,20 @@ class Walk:
         begin_ns = self.timeline.played(self.frames[0].time_ns)
         return round((self.timeline.played(time_ns) - begin_ns) / 1e9, 3)
 
+    @property
+    def end(self) -> float:
+        """When the walk ends: with what happened after the last picture, until one that is not shown."""
+        last = max(self.pictures)
+        hidden = next((self.seconds(f.time_ns) for f in self.frames if f.number > last), math.inf)
+        times = [self.seconds(f.time_ns) for f in self.frames if f.number == last]
+        times += [d["t"] for d in self.decisions] + [self.seconds(e.time_ns) for e in self.events]
+        return max((t for t in times if t < hidden), default=0.0)
+
     def told(self) -> dict[str, Any]:
         """Everything except the pictures, as JSON for the page."""
         return {
             "name": self.name,
+            "end": self.end,
             "frames": [
                 {"number": f.number, "t": self.seconds(f.time_ns), "stamp_ns": str(f.stamp_ns)}
                 for f in self.frames
