@@ -179,15 +179,13 @@ class Labels:
         """Label a frame; "" removes its label. Raises EvaluationError."""
         if action and action not in VOCABULARY.values():
             raise EvaluationError(f"{action[:40]!r} is not an action; choose {', '.join(VOCABULARY.values())}")
-        if action:
-            self.by_stamp[stamp_ns] = action
-        else:
-            self.by_stamp.pop(stamp_ns, None)
-        rows = [f"{stamp},{words}" for stamp, words in sorted(self.by_stamp.items())]
+        labels = {**self.by_stamp, stamp_ns: action}
+        rows = [f"{stamp},{words}" for stamp, words in sorted(labels.items()) if words]
         try:
-            if not rows:  # a file without labels could not be read again
+            if rows:
+                write_bytes_atomic(self._file, ("\n".join(["stamp_ns,action", *rows]) + "\n").encode())
+            else:  # a file without labels could not be read again
                 self._file.unlink(missing_ok=True)
-                return
-            write_bytes_atomic(self._file, ("\n".join(["stamp_ns,action", *rows]) + "\n").encode())
         except OSError as error:
             raise EvaluationError(f"labels cannot be saved in {self._file}: {error.strerror}") from error
+        self.by_stamp = {stamp: words for stamp, words in labels.items() if words}

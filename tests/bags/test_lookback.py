@@ -110,6 +110,14 @@ def test_the_last_label_can_be_taken_away_and_put_again(tmp_path, found):
     assert Labels(file).by_stamp == {}
 
 
+def test_a_label_that_cannot_be_saved_is_not_shown_either(tmp_path, found):
+    labels = Labels(tmp_path / "folder" / "right.csv")
+    (tmp_path / "folder").write_text("a file")
+    with pytest.raises(EvaluationError, match="cannot be saved"):
+        labels.put(found.frames[0].stamp_ns, "stop")
+    assert labels.by_stamp == {}
+
+
 def test_a_clip_is_an_animation_of_the_part_asked_for(tmp_path, found):
     clip = Image.open(io.BytesIO(make_clip(found, 0.0, 0.5)))
     assert (clip.format, clip.n_frames) == ("GIF", 3)
