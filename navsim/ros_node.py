@@ -81,6 +81,7 @@ class NavsimNode(Node):
             ResetRequest(self._live["seed"], self._live["split"], self._live["absent"]),
             BaseLimits(hold=self._live["command_hold"]),
         )
+        self._break_base()
         self._odometer, self._driver = BrokenOdometry(), LateDriver()
         self._ready_visit = -1  # the visit of which a picture was published
         self._camera = CameraWorker(self._live["width"], self._live["height"], self._publish_picture)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Any
 
 from specdec.settings_files import read_text
 from specnav.bags.contents import FrameEntry
@@ -44,7 +45,13 @@ def read_labels(path: Path, vocabulary: Mapping[str, str]) -> list[Label]:
         raise EvaluationError(
             f"cannot read labels {path}: {getattr(error, 'strerror', None) or error}"
         ) from error
-    rows = csv.reader(text.splitlines())
+    try:
+        return _read_rows(path, csv.reader(text.splitlines()), vocabulary)
+    except csv.Error as error:  # a line longer than any label
+        raise EvaluationError(f"{path} is not a label file: {error}") from error
+
+
+def _read_rows(path: Path, rows: Any, vocabulary: Mapping[str, str]) -> list[Label]:
     unit, at_stamp, at_action = _header(path, next(rows, []))
     accepted = {words.lower(): name for words, name in vocabulary.items()}
     accepted |= {name.lower(): name for name in vocabulary.values()}

@@ -216,6 +216,7 @@ def with_times(config: BenchConfig, scale: float) -> BenchConfig:
         draft_ms=config.draft_ms * scale,
         verify_ms=config.verify_ms * scale,
         cloud_draft_ms=None if config.cloud_draft_ms is None else config.cloud_draft_ms * scale,
+        outages=tuple(f"{start * scale!r}:{length * scale!r}" for start, length in config.profile().outages),
     )
 
 

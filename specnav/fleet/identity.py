@@ -20,6 +20,10 @@ SAMPLES, SAMPLE_BYTES = 64, 64 * 1024
 _WHOLE = (".json", ".jinja", ".txt", ".model")
 _MOST_WHOLE_BYTES = 64 << 20
 _DIGEST = 12
+SETTINGS = (
+    "engine", "dtype", "quantize", "pixels", "kv_type", "gpu_layers", "tensor_parallel", "device", "deterministic"
+)  # fmt: skip
+"""Settings that change a model's numbers."""
 
 
 class Identity(Struct, frozen=True):
@@ -46,7 +50,7 @@ def differences(one: Identity, other: Identity) -> str:
         "model": "different model",
         "exits": "different early exits",
         "draft": "different draft model",
-        "settings": "different settings (engine, dtype, quantize, pixels or deterministic)",
+        "settings": f"different settings ({', '.join(SETTINGS[:-1])} or {SETTINGS[-1]})",
         "key": "different server key",
     }
     return ", ".join(text for name, text in words.items() if getattr(one, name) != getattr(other, name))
@@ -58,7 +62,7 @@ def identity_of(config: ServerConfig) -> Identity:
     exits = config.exits
     if not exits and model.name.endswith("-target"):
         exits = str(model.with_name(model.name.removesuffix("-target") + "-exits"))
-    settings = [config.engine, config.dtype, config.quantize, config.pixels, config.deterministic, config.device]
+    settings = [getattr(config, name) for name in SETTINGS]
     public = KeyFolder(config.keys).server_key().public if config.keys else ""
     return Identity(
         model=_hash_of(model),

@@ -275,7 +275,7 @@ def changed_server(before: Mapping[str, Any], config: UpgradeConfig) -> dict[str
         changes = models_of(config.pair, changes.get("engine", before["engine"])) | changes
     if not changes:
         return dict(before)
-    wanted = as_kept(serve_settings(None, changes))
+    wanted = as_kept(serve_settings(None, {**before, **changes}))
     return {**before, **{name: wanted[name] for name in changes}}
 
 

@@ -71,7 +71,7 @@ class ReplayRunner:
         """bag: the file. command: program that takes replay's arguments (default: `specnav replay` of this Python)."""
         self._bag, self._deciders = bag.resolve(), deciders
         self._command = command or (sys.executable, "-m", "specnav.cli", "replay")
-        self._recorded = {d["stamp_ns"]: d for d in walk.decisions if d["stamp_ns"] != "0"}
+        self._recorded = {d["stamp_ns"]: d for d in walk.decisions if d["frame"] is not None}
         self._frames = {f.number: walk.seconds(f.time_ns) for f in walk.frames}
         asked = len(self._recorded)
         # Frames with a recorded action are always decided; without any, every n-th frame is.

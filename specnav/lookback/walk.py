@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,10 +54,20 @@ class Walk:
         begin_ns = self.timeline.played(self.frames[0].time_ns)
         return round((self.timeline.played(time_ns) - begin_ns) / 1e9, 3)
 
+    @property
+    def end(self) -> float:
+        """When the walk ends: with what happened after the last picture, until one that is not shown."""
+        last = max(self.pictures)
+        hidden = next((self.seconds(f.time_ns) for f in self.frames if f.number > last), math.inf)
+        times = [self.seconds(f.time_ns) for f in self.frames if f.number == last]
+        times += [d["t"] for d in self.decisions] + [self.seconds(e.time_ns) for e in self.events]
+        return max((t for t in times if t < hidden), default=0.0)
+
     def told(self) -> dict[str, Any]:
         """Everything except the pictures, as JSON for the page."""
         return {
             "name": self.name,
+            "end": self.end,
             "frames": [
                 {"number": f.number, "t": self.seconds(f.time_ns), "stamp_ns": str(f.stamp_ns)}
                 for f in self.frames
@@ -168,15 +179,13 @@ class Labels:
         """Label a frame; "" removes its label. Raises EvaluationError."""
         if action and action not in VOCABULARY.values():
             raise EvaluationError(f"{action[:40]!r} is not an action; choose {', '.join(VOCABULARY.values())}")
-        if action:
-            self.by_stamp[stamp_ns] = action
-        else:
-            self.by_stamp.pop(stamp_ns, None)
-        rows = [f"{stamp},{words}" for stamp, words in sorted(self.by_stamp.items())]
+        labels = {**self.by_stamp, stamp_ns: action}
+        rows = [f"{stamp},{words}" for stamp, words in sorted(labels.items()) if words]
         try:
-            if not rows:  # a file without labels could not be read again
+            if rows:
+                write_bytes_atomic(self._file, ("\n".join(["stamp_ns,action", *rows]) + "\n").encode())
+            else:  # a file without labels could not be read again
                 self._file.unlink(missing_ok=True)
-                return
-            write_bytes_atomic(self._file, ("\n".join(["stamp_ns,action", *rows]) + "\n").encode())
         except OSError as error:
             raise EvaluationError(f"labels cannot be saved in {self._file}: {error.strerror}") from error
+        self.by_stamp = {stamp: words for stamp, words in labels.items() if words}

@@ -16,7 +16,7 @@ from specnav.lookback.replay_runner import ReplayRunner
 from specnav.lookback.walk import Labels, read_walk
 from specnav.replay.plan import VOCABULARY
 from specnav.results.errors import EvaluationError
-from tests.bags.made_up import STEP_NS, MadeUp, walk
+from tests.bags.made_up import STEP_NS, MadeUp, noise, walk
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +36,21 @@ def test_a_walk_holds_pictures_decisions_and_events_on_one_clock(found):
     assert [d["model_action"] for d in told["decisions"]] == ["forward 50"] * 3
     assert all(d["frame"] == 2 * i for i, d in enumerate(told["decisions"]))
     assert any("find the blue lamp" in event["text"] for event in told["events"])
+
+
+def test_a_walk_lasts_until_the_decision_of_its_last_picture(tmp_path):
+    bag = MadeUp().say("find the lamp")
+    seen = bag.frame()
+    bag.now_ns += STEP_NS
+    told = read_walk(bag.decided(seen, "The next action is stop.", "stop").save(tmp_path / "walk")).told()
+    last = told["decisions"][-1]["t"]
+    assert last > told["frames"][-1]["t"] and told["end"] >= last
+
+
+def test_a_walk_ends_before_what_was_decided_on_pictures_that_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("specnav.lookback.walk.MOST_BYTES", 2 * len(noise(0)))
+    told = read_walk(walk(noisy=True).save(tmp_path / "walk")).told()
+    assert 1 <= len(told["frames"]) < 6 and told["end"] < told["decisions"][-1]["t"]
 
 
 def test_a_run_s_folder_with_one_bag_is_that_bag(tmp_path):
@@ -93,6 +108,14 @@ def test_the_last_label_can_be_taken_away_and_put_again(tmp_path, found):
     labels.put(found.frames[0].stamp_ns, "stop")
     labels.put(found.frames[0].stamp_ns, "")
     assert Labels(file).by_stamp == {}
+
+
+def test_a_label_that_cannot_be_saved_is_not_shown_either(tmp_path, found):
+    labels = Labels(tmp_path / "folder" / "right.csv")
+    (tmp_path / "folder").write_text("a file")
+    with pytest.raises(EvaluationError, match="cannot be saved"):
+        labels.put(found.frames[0].stamp_ns, "stop")
+    assert labels.by_stamp == {}
 
 
 def test_a_clip_is_an_animation_of_the_part_asked_for(tmp_path, found):

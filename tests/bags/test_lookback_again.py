@@ -13,7 +13,7 @@ from specnav.lookback.replay_runner import ReplayRunner, check_method, differs
 from specnav.lookback.walk import read_walk
 from specnav.results.errors import EvaluationError
 from tests.bags.lookback_rows import rows_of, stand_in
-from tests.bags.made_up import walk
+from tests.bags.made_up import MadeUp, walk
 from tests.helpers.commands import run_here
 from tests.helpers.waiting import until
 
@@ -92,6 +92,15 @@ def test_a_replay_that_fails_is_said_in_a_line(bag, end, words):
     again.start("sd")
     told = ended(again)
     assert told["state"] == "failed" and words in told["why"] and "\n" not in told["why"]
+
+
+def test_decisions_on_pictures_that_were_not_recorded_do_not_count(tmp_path):
+    made = MadeUp().say("find the lamp")
+    stamps = [made.frame() for _ in range(4)]
+    made.decided(stamps[0] + 1, "The next action is stop.", "stop")
+    bag = made.save(tmp_path / "walk")
+    again = ReplayRunner(bag, read_walk(bag), Deciders(), ["/nowhere/specnav"])
+    assert again.told()["total"] == 4
 
 
 def test_a_command_that_is_not_there_is_said(bag):

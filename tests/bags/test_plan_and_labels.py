@@ -130,6 +130,12 @@ def test_labels_that_are_no_text_or_not_there(tmp_path):
             read_labels(tmp_path / name, VOCABULARY)
 
 
+def test_a_file_of_one_long_line_is_no_label_file(tmp_path):
+    for text in ("{" + "x" * 200_000, "stamp,action\n" + "9" * 200_000 + ",stop\n"):
+        with pytest.raises(EvaluationError, match="not a label file: field larger than"):
+            labels_in(tmp_path, text)
+
+
 def test_a_label_belongs_to_the_nearest_frame_and_lost_ones_are_said(tmp_path):
     labels = labels_in(tmp_path, "stamp,action\n1.04,stop\n0.99,forward 25\n5.5,stop\n")
     matched, lost = match_labels(labels, contents().frames)

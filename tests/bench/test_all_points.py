@@ -85,6 +85,13 @@ def test_points_run_one_after_the_other_and_go_on_where_they_stopped(flags, monk
         run_points(flags)
 
 
+def test_one_point_and_a_comma_is_one_point(flags, monkeypatch):
+    runs = MadeUpRuns()
+    monkeypatch.setattr("specnav.bench.runner.points.run_bench", runs)
+    assert run_points({**flags, "point": "go2-wifi6,"}) == 0
+    assert [config.point for config in runs.configs] == ["go2-wifi6"]
+
+
 def test_names_of_points():
     assert point_names(None) == [] and point_names("go2-wifi6") == ["go2-wifi6"]
     assert len(point_names("all")) == len(list(POINTS.glob("*.yaml")))

@@ -224,8 +224,9 @@ class TestDamagedRuns:
 
 class TestTimeScale:
     def test_multiplies_every_time_and_figures_are_given_without_it(self, run):
-        plain = make_config({"point": "specedge-32b", "at_paper_acceptance": True})
-        slow = make_config({"point": "specedge-32b", "at_paper_acceptance": True, "time_scale": 4.0})
+        flags = {"point": "specedge-32b", "at_paper_acceptance": True, "outages": ("1:0.5", "3:1")}
+        plain, slow = make_config(flags), make_config({**flags, "time_scale": 4.0})
+        assert slow.profile().outages == ((4.0, 2.0), (12.0, 4.0))
         assert slow.rtt_ms == 4 * plain.rtt_ms and slow.draft_ms == 4 * plain.draft_ms
         assert slow.verify_ms == 4 * plain.verify_ms
         assert slow.point == plain.point and settings_of(slow, ())["time_scale"] == 4.0

@@ -222,6 +222,21 @@ def test_replicas_are_told_apart_by_what_they_hold_not_by_where_it_lies(tmp_path
     assert "vocabulary" in differences(one, changed) and "settings" in differences(one, changed)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"engine": "llamacpp", "kv_type": "q8_0"},
+        {"engine": "llamacpp", "gpu_layers": 0},
+        {"engine": "vllm", "tensor_parallel": 2},
+        {"device": "cpu"},
+    ],
+)
+def test_answers_do_not_move_to_a_replica_whose_numbers_differ(changed: dict[str, Any]):
+    one = identity_of(ServerConfig("nowhere", engine=changed.get("engine", "own")))
+    other = identity_of(ServerConfig("nowhere", **changed))
+    assert one.digest != other.digest and [*changed][-1] in differences(one, other)
+
+
 def test_what_a_directory_keeps_survives_and_half_a_file_is_refused(tmp_path: Path):
     assert read_kept(tmp_path) is None
     settings = FleetSettings({"model": "x"}, ReplicaBounds(1, 2))

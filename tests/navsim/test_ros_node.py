@@ -314,6 +314,16 @@ def test_simulated_time_runs_faster_with_a_clock_raw_pictures_and_stamped_comman
     assert code == 0, errors
 
 
+def test_a_base_that_is_broken_from_the_start_is_pushed(robot, tmp_path, alone):
+    simulator = start(tmp_path, "base_fault:=pushed", "push_mps:=0.2")
+    robot.wait_until_ready()
+    places = [message.pose.pose.position for message in robot.odometry]
+    robot.spin(1.0)
+    now = robot.odometry[-1].pose.pose.position
+    code, errors = simulator.finish()
+    assert math.dist((places[0].x, places[0].y), (now.x, now.y)) > 0.05 and code == 0, errors
+
+
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
 def test_rendering_at_sixty_hertz_does_not_hold_up_the_base_and_signals_end_it_cleanly(sign, robot, tmp_path, alone):
     if signal.getsignal(sign) is signal.SIG_IGN:

@@ -198,6 +198,15 @@ def test_an_overloaded_fleet_is_broken_off_and_says_so() -> None:
 
 
 @pytest.mark.slow
+def test_the_rate_of_tokens_of_a_fleet_that_was_broken_off_is_of_the_time_it_ran() -> None:
+    asked, window = fleet(robots=150, rate=0.5), Window(0.0, 60_000.0, 0.0)
+    broken = simulate(asked, "ar", 0, window, most_open=60)
+    tokens = sum(one.answer for one in broken.decisions if one.ended_ms >= 0)
+    assert tokens and broken.lasted_ms < window.measure_ms / 2
+    found = figures_of(broken, "ar", asked.work, 1).tokens_per_s
+    assert found == pytest.approx(1e3 * tokens / broken.lasted_ms)
+
+
 def test_what_never_ended_makes_a_fleet_overloaded_and_counts_as_late() -> None:
     asked = fleet(200, 1.0, 1)
     figures = figures_of(simulate(asked, "ar", 0, WINDOW), "ar", asked.work, 1)

@@ -38,6 +38,14 @@ def test_an_argument_counts_only_when_it_is_given(started, yours):
     assert "verifier" not in said and "on_link_loss" not in said
 
 
+def test_the_address_of_the_camera_s_network_stays_that_of_yaml_unless_it_is_given(started, yours):
+    file = yours(camera_decode_node={"interface": "192.168.123.99"})
+    for given, interface in (({}, "192.168.123.99"), ({"camera_interface": "10.0.0.3"}, "10.0.0.3")):
+        found, context = started("go2.launch.py", params_file=file, camera_decode="url", **given)
+        said = values(nodes(found)["camera_decode_node"], context)
+        assert said["interface"] == interface and said["source"] == "url"
+
+
 def test_on_a_go2_the_model_alone_decides_and_the_sport_api_moves(started):
     for file in ("go2.launch.py", "go2_bringup.launch.py"):
         found, context = started(file)

@@ -67,6 +67,7 @@ def test_a_hub_id_that_is_a_folder_of_the_working_directory_as_well_could_be_two
 def test_an_absolute_path_is_the_folder_that_it_says(share, tmp_path, monkeypatch):
     assert find_model(str(tmp_path)) == str(tmp_path)
     assert refusal("/nowhere/model") == "model folder /nowhere/model does not exist"
+    assert refusal("/nowhere/m.gguf") == "model file /nowhere/m.gguf does not exist"
     monkeypatch.setenv("HOME", str(tmp_path))
     assert find_model("~/share") == str(share) and "does not exist" in refusal("~/other")
 

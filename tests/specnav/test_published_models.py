@@ -25,6 +25,7 @@ import typer.main
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
+from cloud_verifier.errors import VerifierError
 from specdec.models import Prompt, load_model
 from specnav.bench.settings import make_config
 from specnav.cli.app import app
@@ -297,6 +298,16 @@ def test_replicas_of_a_fleet_serve_a_pair_and_settings_beside_it_win(
     assert changed_server(before, UpgradeConfig({})) == before
     after = changed_server(before, UpgradeConfig({"max_sessions": 5}, pair="tiny"))
     assert after == {**before, "model": f"{folder}/tiny.gguf", "exits": "none", "max_sessions": 5}
+
+
+def test_an_upgrade_changes_what_only_the_engine_or_the_draft_of_this_fleet_takes() -> None:
+    given = {"model": "m.gguf", "engine": "llamacpp", "draft_model": "d.gguf", "verify_ms": "72:1,90:4"}
+    before = server_of(UpConfig(given))
+    changes = {"kv_type": "q8_0", "gpu_layers": 3, "gguf": "threads=2"}
+    assert changed_server(before, UpgradeConfig(changes)) == {**before, **changes}
+    with pytest.raises(VerifierError, match="tensor_parallel = 2 is for the engine vllm"):
+        changed_server(before, UpgradeConfig({"tensor_parallel": 2}))
+    assert changed_server({**before, "engine": "vllm"}, UpgradeConfig({"tensor_parallel": 2}))["tensor_parallel"] == 2
 
 
 def commands(command: Any, path: str = "specnav") -> Iterator[tuple[str, set[str]]]:

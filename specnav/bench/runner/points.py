@@ -65,7 +65,7 @@ def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
         raise UsageError("an operating point must be named: give NAME, several separated by commas, or all")
     flags = _short(flags)
     if len(names) == 1:
-        return run_point(flags)
+        return run_point({**flags, "point": names[0]})
     for name in names:  # a wrong flag ends the command before a folder is made
         methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
     folder = series_folder(flags, "points")

@@ -4,7 +4,7 @@ import { card, make } from './cards.js';
 const $ = (id) => document.getElementById(id);
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const walk = await (await fetch('walk.json')).json();
-const frames = walk.frames, decisions = walk.decisions, end = frames[frames.length - 1].t;
+const frames = walk.frames, decisions = walk.decisions, end = walk.end;
 let now = 0, playing = 0, begin = null;
 const upTo = (list, t) => list.findLastIndex((one) => one.t <= t + 1e-6);
 const current = () => decisions[upTo(decisions, now)];

@@ -88,7 +88,7 @@ def figures_of(played: FleetRun, method: str, work: Workload, gpus: int) -> Flee
         token_ms_p50=percentile(each, 50) or 0.0,
         token_ms_p95=percentile(each, 95) or 0.0,
         token_ms_p95_ci=batch_ci([(due, ms / n) for due, ms, n in took], window.warm_ms, window.end_ms),
-        tokens_per_s=1e3 * ended_tokens / window.measure_ms,
+        tokens_per_s=1e3 * ended_tokens / played.lasted_ms,
         idle=max(0.0, 1 - counted.busy_ms / (played.lasted_ms * gpus)),
         wait_ms=counted.wait_ms / max(1, counted.waited),
         outside=counted.outside,

@@ -142,8 +142,9 @@ def make_nodes(given):
         nodes.append(node(STATE, {}, {"odometry": given["go2_state"]}))
     if given["camera_decode"]:
         transport = given["image_transport"] or said(DECIDING, "image_transport")
-        own = {"source": given["camera_decode"], "interface": given["camera_interface"]}
-        own |= {"output": transport or "compressed"}
+        own = {"source": given["camera_decode"], "output": transport or "compressed"}
+        if given["camera_interface"]:
+            own["interface"] = given["camera_interface"]
         camera = {"camera/image_raw": "image", "camera/image_raw/compressed": "image"}
         nodes.append(node(DECODING, {"video": "video", **camera}, own))
     if on["view"]:

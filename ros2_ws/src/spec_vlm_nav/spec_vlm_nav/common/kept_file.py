@@ -63,5 +63,5 @@ def read_small(file: Path, most_bytes: int = MOST_BYTES) -> bytes | None:
     with os.fdopen(number, "rb") as stream:
         data = stream.read(most_bytes + 1)
     if len(data) > most_bytes:
-        raise ValueError(f"{file} must be smaller than {most_bytes} bytes")
+        raise ValueError(f"{file} must be at most {most_bytes} bytes long")
     return data

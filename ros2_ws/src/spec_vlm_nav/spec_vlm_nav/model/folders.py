@@ -68,7 +68,8 @@ def _find_model(name: str, shown: str) -> str:
         raise ParameterError(f"model '{shown}': {error}") from error
     if path.is_absolute():
         if not _may_be_model(path):
-            raise ParameterError(f"model folder {one_line(str(path))} does not exist")
+            what = "file" if path.suffix == GGUF else "folder"
+            raise ParameterError(f"model {what} {one_line(str(path))} does not exist")
         return str(path)
     inside = share_folder() / name
     if name and _may_be_model(inside):
