@@ -128,10 +128,11 @@ def _gpus() -> list[Sensor]:
         import pynvml
 
         pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
     except Exception:  # no package, no driver: no sensor
         return []
     found: list[Sensor] = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
+    for index in range(count):
         try:
             found.append(Nvml(pynvml, index))
         except (SensorLost, pynvml.NVMLError):

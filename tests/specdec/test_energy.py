@@ -163,8 +163,9 @@ def test_a_gpu_tells_millijoules(monkeypatch: pytest.MonkeyPatch, tree: Tree, cl
     mark = meter.mark()
     clock.now, Nvml.counted = 1.0, 255_000.0
     assert meter.since(mark) == pytest.approx(250.0)
-    monkeypatch.setattr(Nvml, "nvmlInit", staticmethod(lambda: 1 / 0))
-    assert find_sensors(tree.root) == []
+    for broken in ("nvmlDeviceGetCount", "nvmlInit"):
+        monkeypatch.setattr(Nvml, broken, staticmethod(lambda: 1 / 0))
+        assert find_sensors(tree.root) == []
 
 
 def test_a_sensor_of_ones_own_may_be_lost_in_the_middle(clock: Clock) -> None:
