@@ -196,3 +196,21 @@ def test_a_meter_that_was_closed_may_be_started_again(tree: Tree) -> None:
         meter.close()
     meter.close()
     Meter([]).start().close()
+
+
+def test_a_sensor_is_there_while_it_is_read(clock: Clock) -> None:
+    """Another thread may ask at that moment."""
+
+    class Slow:
+        name, is_gauge, wraps_at = "slow", False, 0.0
+
+        def read(self) -> float:
+            told.append((meter.sensors, meter.joules) if meter else None)
+            return clock.now
+
+    told: list[object] = []
+    meter: Meter | None = None
+    meter = Meter([Slow()], clock)
+    clock.now = 1.0
+    meter.poll()
+    assert told == [None, (["slow"], 0.0)] and meter.joules == 1.0
