@@ -412,8 +412,9 @@ class Worker:
             raise
 
     def _handle_of(self, pid: int, connection: socket.socket) -> int:
-        """A pidfd, which always names this one process; process ids are reused. Without one, ends the process and raises
-        OSError.
+        """A pidfd, which always names this one process: process ids are reused.
+
+        Raises OSError if there is none; the process is then ended.
         """
         try:
             return os.pidfd_open(pid)
