@@ -128,10 +128,11 @@ def _gpus() -> list[Sensor]:
         import pynvml
 
         pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
     except Exception:  # no package, no driver: no sensor
         return []
     found: list[Sensor] = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
+    for index in range(count):
         try:
             found.append(Nvml(pynvml, index))
         except (SensorLost, pynvml.NVMLError):
@@ -167,7 +168,7 @@ class Meter:
     @property
     def sensors(self) -> list[str]:
         """The names of the sensors that report at present."""
-        return [sensor.name for sensor in self._last]
+        return [sensor.name for sensor in list(self._last)]
 
     @property
     def watts(self) -> float | None:
@@ -204,12 +205,12 @@ class Meter:
             self._look_at_power(self._clock())
 
     def _look(self, sensor: Sensor) -> None:
-        now, before = self._clock(), self._last.pop(sensor, None)
+        now, before = self._clock(), self._last.get(sensor)
         try:
             value = sensor.read()
             added = 0.0 if before is None else _added(sensor, before, (now, value))
         except SensorLost:
-            self._gaps += before is not None
+            self._gaps += self._last.pop(sensor, None) is not None
             return
         self._gaps += before is None and self._joules > 0.0  # it is back, but what it counted meanwhile is unknown
         self._last[sensor] = now, value

@@ -178,8 +178,9 @@ class VerdictLog:
 
 
 def read_verdicts(folder: str | Path) -> Iterator[LoggedAnswer]:
-    """All logged answers, oldest first, without parts that a writer deletes meanwhile. Raises VerdictLogError if there is
-    no log or a part is damaged.
+    """All logged answers, oldest first. A part that a writer deletes meanwhile is passed over.
+
+    Raises VerdictLogError if there is no log or a part is damaged.
     """
     files = sorted(Path(folder).glob(_PATTERN), key=_number)
     if not files:

@@ -100,6 +100,9 @@ class Machine:
     def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
         """There is only one cloud, whatever the prompt."""
 
+    def answer_began(self) -> None:
+        """There is no fleet."""
+
     def end_answer(self) -> None:
         """Nothing else waits for this cloud."""
 

@@ -4,7 +4,7 @@
 A pass has a row budget: a fixed one and, if a latency bound is set, as many rows as earlier passes finished within it.
 Sessions that verify or decode come first: by class, then those of clients that got less, then by waiting time. Prompts
 and very long drafts use the remaining rows in chunks, so that a long one delays no client by more than its chunk. No
-session starves: long waiting moves a session ahead of higher classes.
+session starves: long waiting moves a session ahead of higher classes, and a prompt's chunk ahead of drafts.
 """
 
 from __future__ import annotations
@@ -97,20 +97,28 @@ class Scheduler:
         ordered = [one for one in ordered if one.need.together_with == model]
         ordered = self._of_the_group_whose_turn_it_is(ordered)
         picked: list[WaitingSession] = []
-        room = self._room()
-        for one in ordered:
-            if not self._comes_in_parts(one) and (one.need.rows <= room or not picked):
-                room -= one.take(one.need.rows)
-                picked.append(one)
-        # A lone session's prompt is not split. Otherwise another draft may arrive during the pass.
-        chunk = min(room, self.policy.chunk) if sessions > 1 else room
+        whole = [one for one in ordered if not self._comes_in_parts(one)]
         # Finish one long draft before starting another: the logits of its parts take memory.
         begun = any(one.done for one in ordered)
+        in_parts: list[WaitingSession] = []
         for one in ordered:
-            if not self._comes_in_parts(one) or (chunk <= 0 and picked):
-                continue
-            if one.need.divisible or one.done or not begun:
+            if self._comes_in_parts(one) and (one.need.divisible or one.done or not begun):
                 begun |= not one.need.divisible
+                in_parts.append(one)
+        room = self._room()
+        # A lone session's prompt is not split. Otherwise another draft may arrive during the pass.
+        chunk = min(room, self.policy.chunk) if sessions > 1 else room
+        if in_parts and in_parts[0] is ordered[0] and now - ordered[0].since_s >= AGING_S:  # drafts left it no rows
+            used = in_parts[0].take(max(chunk, 1))
+            room, chunk = room - used, chunk - used
+            picked.append(in_parts.pop(0))
+        for one in whole:
+            if one.need.rows <= room or not picked:
+                room -= one.take(one.need.rows)
+                picked.append(one)
+        chunk = min(room, chunk)
+        for one in in_parts:
+            if chunk > 0 or not picked:
                 chunk -= one.take(max(chunk, 1))
                 picked.append(one)
         return picked

@@ -122,8 +122,8 @@ def _of_the_engine(load: EngineLoad) -> Iterator[Metric]:
 
 def _of_the_machine(meter: Meter) -> Iterator[Metric]:
     """Energy metrics; none without a sensor, because 0 would be a guess."""
-    if meter.joules is not None:
-        yield CounterMetricFamily(PREFIX + "energy_joules", "Energy that the machine has used", value=meter.joules)
+    if (joules := meter.joules) is not None:
+        yield CounterMetricFamily(PREFIX + "energy_joules", "Energy that the machine has used", value=joules)
     for name, text, watts in (
         ("power_watts", "Power that the machine uses", meter.watts),
         ("idle_power_watts", "Lowest power in any second so far", meter.idle_watts),

@@ -381,11 +381,9 @@ class Connections:
             about = self._admissions_of(one.key)
             about.suspended_until_s = self._clock() + min(SUSPENDED_S * 2**about.breaches, MOST_SUSPENDED_S)
             about.breaches = min(about.breaches + 1, 16)
-        with suppress(OSError):
-            mine = os.dup(place)
-            with socket.socket(fileno=mine) as held:
-                if os.fstat(mine).st_ino == one.inode:
-                    held.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError), _socket_at(place) as held:
+            if os.fstat(held.fileno()).st_ino == one.inode:
+                held.shutdown(socket.SHUT_RDWR)
 
     def _received(self, place: int) -> int:
         """Bytes received on a connection so far; 0 if the system does not report them."""
@@ -415,8 +413,18 @@ def _resident_bytes() -> int:
 
 def _peer_of(place: int) -> str:
     """The address at the other end of a descriptor, without its port."""
-    with socket.socket(fileno=os.dup(place)) as held:
+    with _socket_at(place) as held:
         return str(held.getpeername()[0])
+
+
+def _socket_at(place: int) -> socket.socket:
+    """A socket on a copy of a descriptor. Raises OSError if it belongs to something else by now."""
+    mine = os.dup(place)
+    try:
+        return socket.socket(fileno=mine)
+    except OSError:
+        os.close(mine)
+        raise
 
 
 def _first_id(router: zmq.Socket[bytes]) -> int:

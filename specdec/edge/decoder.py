@@ -429,6 +429,8 @@ class _Answer:
         """Open a session with the tokens verified so far; returns the function that does one step of it."""
         decoder, session, options = self._decoder, self._session, self._options
         welcome = decoder._connect(session)
+        if session.began:
+            decoder._link.answer_began()
         check_known_ids(welcome, self._prompt.ids, "the prompt's ids")
         check_known_ids(welcome, session.answer, "the history's ids")
         check_prompt(welcome, self._prompt)
@@ -490,6 +492,7 @@ class _Answer:
         """Account for a chunk about to be yielded: it shows that the verifier has the pictures and that it replies."""
         if not self._is_confirmed:
             self._decoder._pictures.confirmed()
+            self._decoder._link.answer_began()
             self._is_confirmed = True
         self._decoder._patience.went_on()
         self._given += len(chunk)

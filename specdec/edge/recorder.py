@@ -63,6 +63,7 @@ class AnswerRecorder:
         self._cloud_prefill_ms = 0.0
         self._rounds: list[RoundStats] = []
         self._spans: list[Span] = []
+        self._of_edge: list[int] = []
         self._last_draft: int | None = None
         self._draft_forwards = 0
         self._predrafts = 0
@@ -105,9 +106,8 @@ class AnswerRecorder:
     def computed_between(self, began: float, ended: float) -> float:
         """Seconds between `began` and `ended` in which the edge was computing."""
         computed = 0.0
-        for span in reversed(self._spans):
-            if span.lane != "edge":
-                continue
+        for place in reversed(self._of_edge):
+            span = self._spans[place]
             overlap = min(span.end_s, ended - self._start) - max(span.start_s, began - self._start)
             if overlap <= 0.0 and span.end_s + self._start < began:
                 break
@@ -284,6 +284,8 @@ class AnswerRecorder:
         self._span("downlink", down, now - link, now, size)
 
     def _span(self, lane: Lane, name: str, start: float, end: float, size: int = 0) -> None:
+        if lane == "edge":
+            self._of_edge.append(len(self._spans))
         self._spans.append(Span(lane, name, start - self._start, end - self._start, size))
 
 

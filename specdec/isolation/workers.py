@@ -394,15 +394,14 @@ class Worker:
         try:
             vocabulary = None if self._first is None else self._first[2]()
             pid, connection, number = self._launcher.fork(self._memory, vocabulary)
+            handle = self._handle_of(pid, connection)
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             raise ModelError(
                 f"no process can be started to read {self._what} ({error}): free memory or raise the process limit"
             ) from error
         with self._lock:
             self._pid, self._socket = pid, connection
-            self._slow = False
-            # Process ids are reused; a pidfd always names this one process.
-            self._handle = os.pidfd_open(pid)
+            self._slow, self._handle = False, handle
         if self._first is None:
             return None
         make, limit, _ = self._first
@@ -410,6 +409,18 @@ class Worker:
             return self._checked(self._exchange(make(number), limit, asked.account))
         except (ModelError, OptionsError):
             self._end()
+            raise
+
+    def _handle_of(self, pid: int, connection: socket.socket) -> int:
+        """A pidfd, which always names this one process: process ids are reused.
+
+        Raises OSError if there is none; the process is then ended.
+        """
+        try:
+            return os.pidfd_open(pid)
+        except OSError:
+            connection.close()
+            self._launcher.reap(pid)
             raise
 
     def _exchange(

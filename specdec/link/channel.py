@@ -142,8 +142,6 @@ class Link:
             KeyRefused: The verifier does not accept the key, or the key's file cannot be used any more.
         """
         if self.told is not None:
-            if self._route is not None:
-                self._route.stays()
             return self.told
         if self._dealer.is_inherited:  # with its token the parent's sessions would be closed
             self._token = b""
@@ -184,6 +182,11 @@ class Link:
         """An answer to this prompt begins. A fleet may now move this edge to another verifier."""
         if self._route is not None and self._route.begin(ids, images):
             self.reset()
+
+    def answer_began(self) -> None:
+        """The answer has a token. A fleet may continue it only on a verifier that gives the same tokens."""
+        if self._route is not None:
+            self._route.began()
 
     def end_answer(self) -> None:
         """The answer has ended."""

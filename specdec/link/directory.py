@@ -108,7 +108,6 @@ class FleetRoute:
                 due = now + _NOBODY_PAUSE_S
             elif not nobody and now - began >= SILENT_S and (known := self._known()):
                 self._at = known
-                self.stays()
                 return known
             if now >= deadline or give_up():
                 raise self._gave_up(nobody)
@@ -135,10 +134,9 @@ class FleetRoute:
             self._ask()
         return self._planned is not None
 
-    def stays(self) -> None:
-        """The present verifier is used on. An answer in progress now depends on its identity."""
-        if self._active:
-            self._same = self._identity
+    def began(self) -> None:
+        """The present verifier has given the answer's first token, maybe over a connection from before the answer."""
+        self._same = self._identity
 
     def rest(self) -> None:
         """The answer has ended."""
@@ -201,7 +199,8 @@ class FleetRoute:
 
     def _adopt(self, told: Take) -> None:
         self._at, self._others, self._identity = told.address, list(told.others), told.identity
-        self.stays()
+        if self._active:
+            self._same = told.identity
 
     def _avoided(self) -> list[str]:
         """Verifiers that failed recently, the latest last."""

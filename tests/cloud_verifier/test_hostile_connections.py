@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -353,3 +354,13 @@ def test_four_hundred_silent_connections_keep_nobody_out_who_has_a_key(model_roo
         assert any(json.loads(line)["event"] == "connection_cut" for line in err)
         for one in silent:
             one.close()
+
+
+def test_a_descriptor_that_is_no_socket_by_now_is_let_go() -> None:
+    ends = os.pipe()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="socket"):
+        watched._peer_of(ends[0])
+    assert len(os.listdir("/proc/self/fd")) == before
+    for end in ends:
+        os.close(end)

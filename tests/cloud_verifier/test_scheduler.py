@@ -39,6 +39,23 @@ def test_a_higher_class_comes_first_and_nobody_waits_for_ever(text_pair: Pair) -
     assert numbers(scheduler.pick([fresh, batch], now, 2)) == [2]
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_prompt_does_not_wait_for_ever_behind_drafts_that_fill_every_forward(text_pair: Pair, rank: int) -> None:
+    scheduler = Scheduler(Policy(rows=10, chunk=4))
+    prompt = waiting(text_pair, 1, rank, rows=20)
+    prompt.need = replace(prompt.need, last_only=True)
+    got = 0
+    for tenth in range(50):
+        now = tenth / 10
+        drafts = [waiting(text_pair, number, since=now) for number in (2, 3)]
+        picked = scheduler.pick([*drafts, prompt], now, 3)
+        assert 0 < sum(one.part.rows for one in picked) <= 10
+        if 1 in numbers(picked):
+            got += 1
+            prompt = prompt.after(torch.empty(1, 1), now) or prompt
+    assert got >= 3
+
+
 def test_clients_of_one_class_get_equal_shares(text_pair: Pair) -> None:
     """One has ten sessions that always want something, the other has one."""
     scheduler = Scheduler(Policy(rows=5))

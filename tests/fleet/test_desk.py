@@ -141,6 +141,7 @@ def test_an_answer_over_a_connection_that_was_kept_is_resumed_with_the_same_mode
         assert link.ensure_connected() is link.told
         until(lambda: len(directory.asked) == 2)
         assert directory.asked[-1].same == b""  # before it has begun, any model will do
+        link.answer_began()
         link.move_on()
         directory.says = "tcp://127.0.0.1:1"
         with pytest.raises(LinkLost):

@@ -163,8 +163,9 @@ def test_a_gpu_tells_millijoules(monkeypatch: pytest.MonkeyPatch, tree: Tree, cl
     mark = meter.mark()
     clock.now, Nvml.counted = 1.0, 255_000.0
     assert meter.since(mark) == pytest.approx(250.0)
-    monkeypatch.setattr(Nvml, "nvmlInit", staticmethod(lambda: 1 / 0))
-    assert find_sensors(tree.root) == []
+    for broken in ("nvmlDeviceGetCount", "nvmlInit"):
+        monkeypatch.setattr(Nvml, broken, staticmethod(lambda: 1 / 0))
+        assert find_sensors(tree.root) == []
 
 
 def test_a_sensor_of_ones_own_may_be_lost_in_the_middle(clock: Clock) -> None:
@@ -195,3 +196,21 @@ def test_a_meter_that_was_closed_may_be_started_again(tree: Tree) -> None:
         meter.close()
     meter.close()
     Meter([]).start().close()
+
+
+def test_a_sensor_is_there_while_it_is_read(clock: Clock) -> None:
+    """Another thread may ask at that moment."""
+
+    class Slow:
+        name, is_gauge, wraps_at = "slow", False, 0.0
+
+        def read(self) -> float:
+            told.append((meter.sensors, meter.joules) if meter else None)
+            return clock.now
+
+    told: list[object] = []
+    meter: Meter | None = None
+    meter = Meter([Slow()], clock)
+    clock.now = 1.0
+    meter.poll()
+    assert told == [None, (["slow"], 0.0)] and meter.joules == 1.0

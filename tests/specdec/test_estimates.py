@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -415,3 +416,13 @@ def test_the_first_tokens_after_a_draft_are_not_in_peace():
     for _ in range(2):
         figures.streamed(1, 0.009, 0)
     assert figures.alone_in_peace_s == 0.009
+
+
+def test_a_long_answer_costs_no_more_a_token_than_a_short_one():
+    record, token = AnswerRecorder(lambda: 0.0), Tokens(1, 0, [5], 9000, 10)
+    for number in range(10_000):
+        record.streamed(token, 60, number / 100, (number + 1) / 100)
+    began_s = time.process_time()
+    for _ in range(2000):
+        assert record.computed_between(99.9, 100.0) == 0.0
+    assert time.process_time() - began_s < 0.2

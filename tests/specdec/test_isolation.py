@@ -416,3 +416,24 @@ def test_a_limit_holds_for_a_worker_of_any_kind(launcher: Launcher) -> None:
         worker.ask(lambda: job, Limit(0.01, 20.0), beside=slow_picture()).result(20)
     assert worker.ask(lambda: job, Limit(5.0, 20.0), beside=encoded((64, 64))).result(20).width == 64
     worker.close()
+
+
+@pytest.mark.slow
+def test_without_descriptors_a_job_fails_in_one_line_and_the_next_one_is_done(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(launcher, 1 << 28, "the image")
+    job, limit, picture = wire.Picture(28, 784, 1_000_000), Limit(5.0, 20.0), encoded((56, 56))
+
+    def refuses(pid: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", refuses)
+        with pytest.raises(ModelError, match="no process can be started to read the image"):
+            worker.ask(lambda: job, limit, beside=picture).result(20)
+    assert worker.ask(lambda: job, limit, beside=picture).result(20).width == 56
+    with pytest.raises(OverLimit):
+        worker.ask(lambda: job, Limit(0.01, 20.0), beside=slow_picture()).result(20)
+    assert worker.ask(lambda: job, limit, beside=picture).result(20).width == 56
+    worker.close()

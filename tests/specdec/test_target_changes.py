@@ -210,3 +210,12 @@ def test_a_greeting_finds_the_digest_of_the_weights_ready(
     assert "weights_digest" in vars(text_pair.target)
     with patiently_connected(server.address) as link:
         assert link.ensure_connected().weights == text_pair.target.weights_digest
+
+
+@pytest.mark.parametrize("history", [(), (1,)])
+def test_a_fleet_hears_when_an_answer_has_begun(monkeypatch: pytest.MonkeyPatch, history: tuple[int, ...]) -> None:
+    link, told = WiredLink(OLD.target, OLD.draft), []
+    monkeypatch.setattr(link, "answer_began", lambda: told.append(link._sessions))
+    decoder = EdgeDecoder(link, OLD.draft, "sd")
+    next(decoder.generate(PROMPT, GenerationOptions(8), history=history))
+    assert told == ([0, 1] if history else [1])

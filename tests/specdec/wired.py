@@ -109,6 +109,9 @@ class WiredLink:
     def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
         """There is one verifier."""
 
+    def answer_began(self) -> None:
+        """There is no fleet."""
+
     def end_answer(self) -> None:
         """No caller asks."""
 
