@@ -86,7 +86,8 @@ def train_vlm(config: TrainVlmConfig) -> None:
     for name in ("nav-target", "nav-draft"):
         check_place(config.out / name, ("config.json",), work=config.work)
     claim_run(config.work)
-    given = {name: value for name, value in asdict(config).items() if name not in ("out", "data_dir")}
+    free = ("out", "data_dir", "workers", "compile", "tower_minutes", "target_minutes", "draft_minutes")
+    given = {name: value for name, value in asdict(config).items() if name not in free}
     with roomy(config.work):
         keep_settings(config.work, given, "--work")
     started, data = time.monotonic(), FrameData(config.work, config.frames, HELD_BACK)
