@@ -132,6 +132,10 @@ def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was
         ({"target": "", "draft": "somewhere"}, "no target is given"),
         ({"sources": Sources(texts=(Path("/nowhere"),))}, "neither a text file"),
         ({"key": Path("/nowhere")}, "--connect"),
+        (
+            {"target": "", "draft": "x", "sources": Sources(verdicts=(Path("/nowhere"),), assistant=True)},
+            "no target is given",
+        ),
         ({"sources": Sources(instruction="go")}, "--bag"),
         ({"out": Path("/")}, "--out"),
         ({"sources": Sources(bags=(Path("/nowhere"),))}, "accepts no pictures"),
@@ -274,6 +278,21 @@ class TestLogs:
         result = train_draft(little(model_root, tmp_path, **changed))
         assert result.after.answers == 2
         assert "verdicts that were logged" in (result.folder / "README.md").read_text(encoding="utf-8")
+
+
+    def test_a_prompt_that_is_held_out_is_not_learnt_from_beside_a_log(
+        self, model_root: Path, text_pair: Pair, tmp_path: Path
+    ) -> None:
+        folder, draft = self.log(tmp_path / "log", text_pair.draft.vocabulary_fingerprint, (1, 2)), text_pair.draft
+        learnt, held_out = tmp_path / "learnt.txt", tmp_path / "held-out.txt"
+        learnt.write_text("\n".join(WORDS[:3]))
+        held_out.write_text(WORDS[0])
+        sources = Sources(questions=(learnt,), held_out=(held_out,), verdicts=(folder,))
+        config = little(model_root, tmp_path, sources=sources)
+        config.run.mkdir()
+        found = gather(config, draft, lambda done, total: None)
+        assert [one.ids for one in found.prompts] == [one.ids for one in question_prompts(draft, WORDS[1:3], "")]
+        assert len(found.held_out) == 1 and found.said
 
 
 def test_a_target_is_asked_through_a_verifier(text_pair: Pair, servers: dict[str, str], model_root: Path) -> None:
