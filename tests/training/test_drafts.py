@@ -7,6 +7,8 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -301,6 +303,18 @@ def test_a_target_is_asked_through_a_verifier(text_pair: Pair, servers: dict[str
     with connect(servers[text_pair.target.path]) as link:
         there = RemoteTarget(link, text_pair.draft).answer(prompts, 10)
     assert [text.ids for text in there] == [text.ids for text in here]
+
+
+@pytest.mark.parametrize(("ends", "learnt"), [({7, 9}, [4, 7]), ({2, 9}, [4, 2]), (set(), [4])])
+def test_the_end_of_an_answer_is_one_that_ends_the_models_own(ends: set[int], learnt: list[int]) -> None:
+    """A tokenizer may name another one, as that of Llama 3 does beside the end of a turn."""
+    speaker = SimpleNamespace(eos_token_ids=frozenset(ends), tokenizer=SimpleNamespace(eos_token_id=2))
+    target = RemoteTarget(None, cast(Any, speaker))
+    target._decoder = cast(
+        Any, SimpleNamespace(generate=lambda *given: iter([[4]]), stats=SimpleNamespace(finish="eos"))
+    )
+    (text,) = target.answer([ExitSample((1,), 1, (), "")], 4)
+    assert list(text.ids[1:]) == learnt
 
 
 def test_frames_of_a_bag_are_asked_about_with_the_instruction_of_the_time(tmp_path: Path) -> None:
