@@ -12,9 +12,12 @@ head)
     python -c 'import secrets; print(secrets.token_hex(32), end="")' > "$RAY_AUTH_TOKEN_PATH"
   fi
   if [ ! -s /edge/edge.key ]; then
-    specnav keys new edge --class interactive --keys /keys
-    specnav keys export edge --keys /keys --to /edge/edge.key
-    echo "# specnav api --new-key NAME --api-keys /edge/api.keys adds one" > /edge/api.keys
+    [ -s /edge/api.keys ] || echo "# specnav api --new-key NAME --api-keys /edge/api.keys adds one" > /edge/api.keys
+    # A head that was killed here may have made the client already.
+    specnav keys export edge --keys /keys --to /edge/edge.key 2> /dev/null || {
+      specnav keys new edge --class interactive --keys /keys
+      specnav keys export edge --keys /keys --to /edge/edge.key
+    }
   fi
   exec ray start --head --block --port=6379 --num-cpus=0 --include-dashboard=false "${object_store[@]}" "$@" ;;
 node)

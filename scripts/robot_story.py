@@ -71,7 +71,7 @@ def _story(asked: argparse.Namespace) -> None:
     left_out = LeftOut(tuple(asked.kinds.split(",")), tuple(asked.colours.split(",")))
     out.mkdir(parents=True, exist_ok=True)
     told = {name: value for name, value in vars(asked).items() if name not in ("out", "only_bag")}
-    keep_settings(out, told)
+    keep_settings(out, told, "--out")
     bag = out / "walk.mcap"
     if not bag.exists():
         about = (*left_out.kinds, *left_out.colours)

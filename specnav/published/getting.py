@@ -26,6 +26,7 @@ from typing import Any
 from specdec.downloads import models_folder
 from specnav.errors import UsageError
 from specnav.published.table import MODELS, Packaged, folder_of, is_here
+from specnav.results.errors import one_line
 from specnav.supervise.processes import die_with_parent
 
 _CHUNK = 1 << 20
@@ -59,7 +60,10 @@ def get_model(name: str, say: Say | None = None) -> Path | str:
         # A full disk raises OSError, or an error of the library that was writing.
         if not isinstance(error, OSError) and _FULL not in str(error):
             raise
-        why = getattr(error, "strerror", None) or _FULL
+        why = getattr(error, "strerror", None)
+        if why is None and _FULL not in str(error):  # transformers raises OSError for a file that it does not like
+            raise UsageError(f"{name} cannot be made: {one_line(error)}") from error
+        why = why or _FULL
         raise UsageError(
             f"cannot write into {goal.parent} ({why}): free some space, or set XDG_CACHE_HOME"
         ) from error

@@ -122,8 +122,8 @@ def claim_run(run: Path) -> None:
         claim(run.resolve())  # a second process would make the same files
 
 
-def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:
-    """Save the settings in a run's folder.
+def keep_settings(run: Path, settings: Mapping[str, Any], flag: str = "--run") -> None:
+    """Save the settings in a run's folder, which the command takes with `flag`.
 
     Raises TrainingError if the folder has results of other settings. A folder with only settings is overwritten.
     """
@@ -131,6 +131,6 @@ def keep_settings(run: Path, settings: Mapping[str, Any]) -> None:
     has_begun = any(entry != file for entry in run.iterdir())
     if has_begun and file.exists() and read_file(file, MOST_SETTINGS_BYTES, links=True) != text.encode():
         raise TrainingError(
-            f"{run} holds a run with other settings or data: give the same ones, or another folder with --run"
+            f"{run} holds a run with other settings or data: give the same ones, or another folder with {flag}"
         )
     write_whole(file, text.encode())

@@ -15,7 +15,7 @@ from pathlib import Path
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.architecture import DRAFT_TEXT, TARGET_TEXT
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import check_place, claim_run
+from specnav.recipes.folders import check_place, claim_run, keep_settings, roomy
 from specnav.recipes.frames import SHARD_FRAMES, FrameData, make_frames
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.settings import TrainingSettings
@@ -86,6 +86,10 @@ def train_vlm(config: TrainVlmConfig) -> None:
     for name in ("nav-target", "nav-draft"):
         check_place(config.out / name, ("config.json",), work=config.work)
     claim_run(config.work)
+    free = ("out", "data_dir", "workers", "compile", "tower_minutes", "target_minutes", "draft_minutes")
+    given = {name: value for name, value in asdict(config).items() if name not in free}
+    with roomy(config.work):
+        keep_settings(config.work, given, "--work")
     started, data = time.monotonic(), FrameData(config.work, config.frames, HELD_BACK)
     with stages() as shown:
         with shown.counted("frames", data.count) as progress:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import sys
 
+from specdec.settings import settings_of
 from specnav.bags.writing import check_name
-from specnav.errors import needs_ros
+from specnav.errors import UsageError, needs_ros
 from specnav.record.config import RecordConfig
+from specnav.results.errors import EvaluationError
 
 
 def _say(words: str) -> None:
@@ -18,8 +20,13 @@ def run_record(config: RecordConfig) -> int:
     """Record; returns the exit code. Raises UsageError and other packages' errors."""
     check_name(config.out, config.force)
     if config.sim:
+        if config.labels.exists() and not config.force:
+            raise EvaluationError(f"{config.labels} exists already; give another name, or --force to replace it")
         run_simulated(config)
         return 0
+    for name in ("episodes", "seed", "split", "about", "target_model"):
+        if getattr(config, name) != getattr(RecordConfig, name):
+            raise UsageError(f"{settings_of(RecordConfig)[name].spellings[0]} is for --sim: leave it out")
     with needs_ros("recording a live robot", "--sim works"):
         from specnav.record.live import record_live
     return record_live(config, _say)

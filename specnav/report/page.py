@@ -295,8 +295,8 @@ def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
         return None
     middle = percentile([ms for ms, _, _ in known], 50) or 0.0
     _, trace, chosen = min(known, key=lambda one: abs(one[0] - middle))
-    rounds = f"{len(chosen.token_ids)} tokens in {len(chosen.drafted)} rounds" if chosen.drafted else ""
-    words = f"Decision {chosen.index + 1} of episode {trace.result.index + 1}, the one closest to the median: {rounds}."
+    rounds = f": {len(chosen.token_ids)} tokens in {len(chosen.drafted)} rounds" if chosen.drafted else ""
+    words = f"Decision {chosen.index + 1} of episode {trace.result.index + 1}, the one closest to the median{rounds}."
     words += " The prompt and the frame are sent only once."
     if chosen.uplink_bytes:
         words += f" Uplink {sum(chosen.uplink_bytes) / len(chosen.uplink_bytes):.0f} bytes per round."

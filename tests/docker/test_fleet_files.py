@@ -5,9 +5,11 @@ Structure is checked by hand, against what this repository knows; tests/docker/l
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,23 @@ def test_network_policies_choose_every_pod_and_tell_rays_ports_from_those_of_edg
             for port in rule["ports"]:
                 allowed = range(port["port"], port.get("endPort", port["port"]) + 1)
                 assert not any(one in allowed for one in (*rays, *range(10002, 20000)))
+
+
+@pytest.mark.slow
+def test_a_head_that_was_killed_while_it_made_its_keys_makes_the_rest(tmp_path: Path) -> None:
+    for name in ("bin", "edge"):
+        (tmp_path / name).mkdir()
+    for name, does in (("specnav", f"exec {sys.executable} -m specnav.cli \"$@\""), ("ray", "exit 0")):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    script = re.sub(r"(?<= )/(edge|keys)\b", lambda found: str(tmp_path / found[1]), (DOCKER / "fleet.sh").read_text())
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+    killed = ["specnav", "keys", "new", "edge", "--class", "interactive", "--keys", str(tmp_path / "keys")]
+    subprocess.run(killed, env=env, cwd=ROOT, check=True, capture_output=True)
+    done = subprocess.run(["bash", "-c", script, "fleet.sh", "head"], env=env, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "edge/edge.key").stat().st_size and (tmp_path / "edge/api.keys").stat().st_size
 
 
 def test_a_pod_follows_the_secret_with_keys_while_it_runs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from specnav.report import write_report
 from specnav.report.charts import HEX, apart, document, histogram, timeline
 from specnav.report.floor import overlap, place_label
 from specnav.report.media import make_gif
-from specnav.report.page import latency_plot, tokens_per_decision
+from specnav.report.page import latency_plot, tokens_per_decision, typical
 from specnav.results.demo import DemoResults, summarise
 from specnav.results.errors import EvaluationError
 from specnav.results.trace import Span, load_traces, save_trace
@@ -146,6 +146,15 @@ def test_empty_charts_are_empty() -> None:
     assert tokens_per_decision([]) == ""
     assert timeline([]) == ""
     assert latency_plot([]) == ""
+
+
+def test_the_caption_of_a_decision_without_drafts_is_a_sentence(tmp_path: Path) -> None:
+    make_run(tmp_path, episodes=1)
+    (first, *_) = load_traces(tmp_path)
+    plain = msgspec.structs.replace(first, decisions=[msgspec.structs.replace(d, drafted=[]) for d in first.decisions])
+    for trace, end in ((first, r"median: \d+ tokens in \d+ rounds\. The"), (plain, r"median\. The")):
+        chart = typical([trace])
+        assert chart is not None and re.search(end, chart.caption)
 
 
 def test_timeline_draws_each_span_in_its_lane() -> None:

@@ -111,6 +111,28 @@ def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch
     assert "quantise it" in found.error and not found.forwards and found.planned_bytes > 0
 
 
+def test_a_model_that_fills_the_memory_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = iter((1 << 40, 3000))
+    monkeypatch.setattr(gpu, "_free_bytes", lambda device: next(free))
+    sizes: list[int] = []
+    monkeypatch.setattr(gpu.measuring, "bandwidth_of", lambda device, size, seconds: sizes.append(size) or 1e9)
+    found = gpu.measure_model(str(tiny.built_pairs() / "text-target"), "target", "float32", QUICK, torch.device("cpu"))
+    assert not found.error and found.forwards and sizes == [1500]
+
+
+def test_what_was_measured_is_shown_where_the_pair_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*given: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(gpu, "agreement_of", full)
+    pair = {role: str(tiny.built_pairs() / f"text-{name}") for role, name in (("model", "target"), ("draft", "draft"))}
+    assert gpu.run_gpu_doctor(replace(QUICK, json=True, **pair)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["models"]) == 2 and "do not fit" in found["notes"][-1]
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

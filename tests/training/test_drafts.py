@@ -7,6 +7,8 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -132,6 +134,10 @@ def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was
         ({"target": "", "draft": "somewhere"}, "no target is given"),
         ({"sources": Sources(texts=(Path("/nowhere"),))}, "neither a text file"),
         ({"key": Path("/nowhere")}, "--connect"),
+        (
+            {"target": "", "draft": "x", "sources": Sources(verdicts=(Path("/nowhere"),), assistant=True)},
+            "no target is given",
+        ),
         ({"sources": Sources(instruction="go")}, "--bag"),
         ({"out": Path("/")}, "--out"),
         ({"sources": Sources(bags=(Path("/nowhere"),))}, "accepts no pictures"),
@@ -276,12 +282,39 @@ class TestLogs:
         assert "verdicts that were logged" in (result.folder / "README.md").read_text(encoding="utf-8")
 
 
+    def test_a_prompt_that_is_held_out_is_not_learnt_from_beside_a_log(
+        self, model_root: Path, text_pair: Pair, tmp_path: Path
+    ) -> None:
+        folder, draft = self.log(tmp_path / "log", text_pair.draft.vocabulary_fingerprint, (1, 2)), text_pair.draft
+        learnt, held_out = tmp_path / "learnt.txt", tmp_path / "held-out.txt"
+        learnt.write_text("\n".join(WORDS[:3]))
+        held_out.write_text(WORDS[0])
+        sources = Sources(questions=(learnt,), held_out=(held_out,), verdicts=(folder,))
+        config = little(model_root, tmp_path, sources=sources)
+        config.run.mkdir()
+        found = gather(config, draft, lambda done, total: None)
+        assert [one.ids for one in found.prompts] == [one.ids for one in question_prompts(draft, WORDS[1:3], "")]
+        assert len(found.held_out) == 1 and found.said
+
+
 def test_a_target_is_asked_through_a_verifier(text_pair: Pair, servers: dict[str, str], model_root: Path) -> None:
     prompts = question_prompts(text_pair.draft, WORDS[:3], "words")
     here = DraftNetwork(str(model_root / "text-target")).answer(prompts, 10)
     with connect(servers[text_pair.target.path]) as link:
         there = RemoteTarget(link, text_pair.draft).answer(prompts, 10)
     assert [text.ids for text in there] == [text.ids for text in here]
+
+
+@pytest.mark.parametrize(("ends", "learnt"), [({7, 9}, [4, 7]), ({2, 9}, [4, 2]), (set(), [4])])
+def test_the_end_of_an_answer_is_one_that_ends_the_models_own(ends: set[int], learnt: list[int]) -> None:
+    """A tokenizer may name another one, as that of Llama 3 does beside the end of a turn."""
+    speaker = SimpleNamespace(eos_token_ids=frozenset(ends), tokenizer=SimpleNamespace(eos_token_id=2))
+    target = RemoteTarget(None, cast(Any, speaker))
+    target._decoder = cast(
+        Any, SimpleNamespace(generate=lambda *given: iter([[4]]), stats=SimpleNamespace(finish="eos"))
+    )
+    (text,) = target.answer([ExitSample((1,), 1, (), "")], 4)
+    assert list(text.ids[1:]) == learnt
 
 
 def test_frames_of_a_bag_are_asked_about_with_the_instruction_of_the_time(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from specnav.recipes.errors import TrainingError
 from specnav.recipes.exits.encoding import encode_conversations
 from specnav.recipes.exits.reading import read_conversations
 from specnav.recipes.exits.task import ExitTask, ExitTaskSpec, hidden_rows, weights_digest
-from specnav.recipes.exits.train import TrainExitsConfig, frequent_tokens, train_exits
+from specnav.recipes.exits.train import TrainExitsConfig, _ExitsTraining, frequent_tokens, train_exits
 from specnav.recipes.invented import own_answers
 from specnav.recipes.loop import LoopSettings, _run, read_checkpoint
 from specnav.recipes.samples import ExitSample, load_samples, save_samples
+from specnav.recipes.stages import stages
 from tests.helpers import tiny_models as tiny
 
 pytestmark = pytest.mark.slow
@@ -454,6 +455,21 @@ def test_samples_that_cannot_be_written_leave_the_former_ones(tmp_path, monkeypa
     with pytest.raises(TrainingError, match="No space left on device"):
         save_samples(file, [])
     assert load_samples(file) == [ExitSample((1, 2, 3), 1)]
+
+
+def test_answers_to_questions_of_our_own_are_cut_to_the_length_too(root, llama, tmp_path, monkeypatch) -> None:
+    answered = [ExitSample(tuple(range(1, 9)), start) for start in (3, 7)]
+    monkeypatch.setattr("specnav.recipes.exits.train.questions_about_python", lambda *given: ([], []))
+    monkeypatch.setattr("specnav.recipes.exits.train.own_answers", lambda *given: answered)
+
+    def made(length: int) -> list[ExitSample]:
+        with stages() as shown:
+            wanted = config(root, tmp_path, "llama", "", length=length)
+            return _ExitsTraining(wanted, llama, (0,), shown)._invented()[0]
+
+    assert [one.ids for one in made(6)] == [(1, 2, 3, 4, 5, 6)]
+    with pytest.raises(TrainingError, match="within 3 tokens: give a larger length"):
+        made(3)
 
 
 def test_a_full_disk_at_the_end_leaves_the_former_exits(root, tmp_path) -> None:

@@ -173,6 +173,21 @@ def test_wrong_arguments_are_refused_in_one_line(tmp_path, wrong, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_pair_is_not_continued_with_other_settings(tmp_path, monkeypatch):
+    """It would take frames, caches and stages that were made with the earlier ones."""
+
+    def killed(data, *given):
+        data.frames.mkdir(exist_ok=True)
+        raise ConnectionError
+
+    monkeypatch.setattr("specnav.recipes.vlm.make_frames", killed)
+    for out in ("a", "b"):
+        with pytest.raises(ConnectionError):
+            train_vlm(TrainVlmConfig(tmp_path / out, tmp_path / "work", seed=7))
+    with pytest.raises(TrainingError, match="other settings or data: .* another folder with --work"):
+        train_vlm(TrainVlmConfig(tmp_path / "a", tmp_path / "work", seed=8))
+
+
 def test_an_unreadable_checkpoint_says_what_to_do(tmp_path):
     file = tmp_path / "toy.ckpt"
     file.write_bytes(b"not a checkpoint")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -118,6 +119,21 @@ def test_questions_are_first_turns_and_a_bad_line_is_named(tmp_path):
         read_questions(file)
     with pytest.raises(TrainingError, match="cannot read"):
         read_questions(tmp_path / "none.jsonl")
+
+
+def test_a_run_does_not_go_on_with_a_library_that_has_changed(tmp_path, little_library, monkeypatch):
+    def begun(training, asked):
+        (training.run / "target.ckpt").touch()
+
+    monkeypatch.setattr("specnav.recipes.text.train._TextTraining.whole", begun)
+    library = shutil.copytree(little_library, tmp_path / "library")
+    config = TrainTextConfig(out=tmp_path / "out", run=tmp_path / "run", library=library)
+    for _ in range(2):
+        train_text(config)
+    file = next(library.rglob("*.py"))
+    file.write_text(file.read_text() + "\n\ndef another():\n    return 1\n")
+    with pytest.raises(TrainingError, match="other settings or data"):
+        train_text(config)
 
 
 @pytest.mark.parametrize("name", ["text-target", "text-draft"])

@@ -63,6 +63,9 @@ def run_gpu_doctor(config: GpuDoctorConfig) -> int:
             findings = _with_the_pair(findings, config, device, variants)
         except SpecdecError as error:
             findings = replace(findings, notes=(*findings.notes, f"no pair: {error}"))
+        except torch.OutOfMemoryError:
+            notes = (*findings.notes, "no pair: target and draft do not fit on the device together")
+            findings = replace(findings, notes=notes)
         bar.advance(work)
     if config.json:
         print(json.dumps(as_json(findings), indent=1))
@@ -101,7 +104,8 @@ def measure_model(
 
 def _measured(found: ModelFindings, model: LoadedModel, role: str, config: GpuDoctorConfig) -> ModelFindings:
     read = measuring.read_bytes(model)
-    bandwidth = measuring.bandwidth_of(model.device, read, config.seconds / 8)
+    size = min(read, _free_bytes(model.device) // 2)  # beside the model
+    bandwidth = measuring.bandwidth_of(model.device, size, config.seconds / 8)
     forwards = measuring.time_forwards(model, config.rows, config.contexts, bandwidth, config.seconds)
     if not forwards:
         raise UsageError(

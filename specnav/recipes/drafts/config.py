@@ -49,7 +49,7 @@ class Sources:
     @property
     def asks(self) -> bool:
         """Whether any data were given that need a target's answers."""
-        return bool(self.questions or self.texts or self.bags)
+        return bool(self.questions or self.texts or self.bags or self.assistant)
 
 
 @dataclass(frozen=True)

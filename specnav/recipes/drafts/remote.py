@@ -12,6 +12,7 @@ from specdec.models.loaded import speaks
 from specdec.options import GenerationOptions
 from specnav.recipes.drafts.network import Progress
 from specnav.recipes.errors import TrainingError
+from specnav.recipes.exits.encoding import end_id
 from specnav.recipes.samples import ExitSample
 
 
@@ -54,8 +55,8 @@ class RemoteTarget:
                 for chunk in self._decoder.generate(prompt.read(), options)
                 for token in chunk
             ]
-            if self._decoder.stats.finish == "eos":
-                said.append(self.loaded.tokenizer.eos_token_id)
+            if self._decoder.stats.finish == "eos" and self.loaded.eos_token_ids:
+                said.append(end_id(self.loaded))
             texts.append(prompt.answered(said))
             progress(number + 1, len(prompts))
         return texts

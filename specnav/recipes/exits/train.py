@@ -36,7 +36,7 @@ from specnav.recipes.exits.task import HARD_SHARE, ExitTask, ExitTaskSpec
 from specnav.recipes.folders import appearing_at_once, begin_run, check_place, digest_of, roomy
 from specnav.recipes.invented import own_answers, questions_about_python, questions_about_rooms
 from specnav.recipes.loop import LoopSettings, read_checkpoint, read_log
-from specnav.recipes.samples import ExitSample, load_samples, save_samples
+from specnav.recipes.samples import ExitSample, fitting, load_samples, save_samples
 from specnav.recipes.settings import TrainingSettings
 from specnav.recipes.stages import Stages, stages
 
@@ -117,6 +117,7 @@ class _ExitsTraining:
     ) -> None:
         self.config, self.model, self.layers, self.shown = config, model, layers, shown
         self.width = config.width or usual_width(model.runner.hidden_size)
+        self.workers = 1 if torch.cuda.is_available() else config.workers
 
     def whole(self) -> ExitFigures:
         """Run every stage."""
@@ -135,7 +136,7 @@ class _ExitsTraining:
         exits.frequent = frequent_tokens(texts, most_frequent(self.model.vocab_size))
         config, model = self.config, self.model
         card = model_card(
-            "exits", config=config, target=Path(model.path).name, width=self.width, layers=self.layers,
+            "exits", config=config, workers=self.workers, target=Path(model.path).name, width=self.width, layers=self.layers,
             depth=model.runner.layer_count, parameters=exits.parameter_count, target_parameters=model.parameter_count,
             data="" if config.data == DEFAULT_DATA else Path(config.data).name, sees=model.is_multimodal,
             samples=len(texts), held_back=len(samples), hard_share=HARD_SHARE, steps=steps, minutes=seconds / 60,
@@ -187,16 +188,17 @@ class _ExitsTraining:
             ("the target writes, to be held back", halves[1]),
         ):
             with self.shown.counted(title, len(half)) as progress:
-                made.append(own_answers(self.model, half, config.seed, progress))
+                made.append(fitting(own_answers(self.model, half, config.seed, progress), config.length))
+        if not all(made):
+            raise TrainingError(f"nothing is left of the data within {config.length} tokens: give a larger length")
         return made[0], made[1]
 
     def _loop_settings(self, samples: int) -> LoopSettings:
         config = self.config
-        workers = 1 if torch.cuda.is_available() else config.workers
         return LoopSettings(
             name=NAME,
             folder=config.run,
-            steps=max(1, math.ceil(config.epochs * samples / (config.batch * workers))),
+            steps=max(1, math.ceil(config.epochs * samples / (config.batch * self.workers))),
             batch=config.batch,
             lr=config.lr,
             seed=config.seed,

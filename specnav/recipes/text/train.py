@@ -19,10 +19,10 @@ import torch
 from specdec.options import DecodingOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.recipes.cards import machine_name, model_card
-from specnav.recipes.corpus import Corpus, invent_questions, library_folder, read_corpus
+from specnav.recipes.corpus import Corpus, invent_questions, library_files, library_folder, read_corpus
 from specnav.recipes.drafts.network import DraftNetwork, Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import appearing_at_once, begin_run, check_place, replacing_model, roomy
+from specnav.recipes.folders import appearing_at_once, begin_run, check_place, digest_of, replacing_model, roomy
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.samples import ExitSample, read_questions, save_samples
 from specnav.recipes.settings import TrainingSettings
@@ -112,7 +112,10 @@ def train_text(config: TrainTextConfig) -> TextResult:
         check_place(config.out / name, ("config.json",), run=config.run)
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
     corpus = read_corpus(config.library or library_folder())
-    begin_run(config, ("out", "questions", "run"), python=platform.python_version())
+    also = {"python": platform.python_version()}
+    if config.library:
+        also["data_digest"] = digest_of(config.library / name for name in library_files(config.library))
+    begin_run(config, ("out", "questions", "run"), **also)
     with stages(config.workers) as shown:
         return _TextTraining(config, corpus, shown).whole(asked)
 

@@ -92,19 +92,24 @@ def gather(
     prompts, measured = _fitting(model, prompts, longest), _fitting(model, measured, longest)
     if logged:
         said, kept = split(logged, held_out, config.seed)
-        return Gathered(prompts, measured, texts, said, kept, notes)
+        return Gathered(_without(prompts, measured), measured, texts, said, kept, notes)
     if not measured:
         rng.shuffle(prompts)
         count = min(held_out, max(len(prompts) // 4, 1))
         measured, prompts = prompts[:count], prompts[count:]
-    known = {prompt.ids for prompt in measured if not prompt.images}
-    prompts = [prompt for prompt in prompts if prompt.ids not in known]
+    prompts = _without(prompts, measured)
     if not prompts or not measured:
         raise TrainingError(
             f"too few prompts of at most {longest} tokens are left: give more questions, texts or bags, "
             "or a larger --length"
         )
     return Gathered(prompts, measured, texts, notes=notes)
+
+
+def _without(prompts: Sequence[ExitSample], measured: Sequence[ExitSample]) -> list[ExitSample]:
+    """The prompts that are not held out."""
+    known = {prompt.ids for prompt in measured if not prompt.images}
+    return [prompt for prompt in prompts if prompt.ids not in known]
 
 
 def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[ExitSample]:
