@@ -107,9 +107,9 @@ def _command(
 @makes("words", "specnav.bench.settings:RunWords")
 def run(given: Mapping[str, Any], words: Any) -> None:
     """Compare methods on the same questions, with edge and cloud as two processes over an emulated link."""
+    flags = _flags(given, words)
     from specnav.bench.runner.points import run_point
 
-    flags = _flags(given, words)
     if words.files:
         flags["questions"] = (*flags.get("questions", ()), *words.files)
     raise typer.Exit(run_point(flags))
@@ -124,9 +124,10 @@ def run(given: Mapping[str, Any], words: Any) -> None:
 @makes("words", "specnav.bench.settings:PointsWords")
 def points(given: Mapping[str, Any], words: Any) -> None:
     """Run every operating point into its own folder, with an index page."""
+    flags = _flags(given, words)
     from specnav.bench.runner.points import run_points
 
-    raise typer.Exit(run_points({**_flags(given, words), "point": words.names}, words.write))
+    raise typer.Exit(run_points({**flags, "point": words.names}, words.write))
 
 
 @_command(
@@ -142,9 +143,10 @@ def points(given: Mapping[str, Any], words: Any) -> None:
 @makes("words", "specnav.bench.settings:StudyWords")
 def study(given: Mapping[str, Any], words: Any) -> None:
     """Vary one parameter and keep everything else; plots the results beside the papers' figures."""
+    flags = _flags(given, words)
     from specnav.bench.runner.studies import run_named
 
-    raise typer.Exit(run_named(_flags(given, words), words))
+    raise typer.Exit(run_named(flags, words))
 
 
 @_command(
@@ -157,10 +159,11 @@ def study(given: Mapping[str, Any], words: Any) -> None:
 @takes("server", "cloud_verifier.config:ServerConfig", only=("groups",))
 def clients(given: Mapping[str, Any], server: Mapping[str, Any], words: Any) -> None:
     """Run several edges at a time, each a process, against one verifier: throughput and latency by number of edges."""
+    flags = _flags(given, words)
     from specnav.bench.runner.clients import run_capacity
 
     server_flags = ("--groups", str(server["groups"])) if "groups" in server else ()
-    raise typer.Exit(run_capacity(_flags(given, words), words.counts, words.seconds, server_flags))
+    raise typer.Exit(run_capacity(flags, words.counts, words.seconds, server_flags))
 
 
 @_command(
@@ -185,6 +188,10 @@ def drafts(given: Mapping[str, Any], words: Any) -> None:
 
 def _flags(given: Mapping[str, Any], words: Any) -> dict[str, Any]:
     """The settings of a run, including the source of the acceptance."""
+    from specnav.bench.data.names import check_names
+
+    if given.get("methods"):
+        check_names(given["methods"])  # before torch is imported, which takes seconds
     return {**given, "at_paper_acceptance": True} if words.at_paper_acceptance else dict(given)
 
 

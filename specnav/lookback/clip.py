@@ -78,7 +78,7 @@ def _mp4(walk: Walk, chosen: list[FrameEntry], times: list[int]) -> bytes:
 def _page(walk: Walk, number: int, t: float) -> Image.Image:
     try:
         frame = Image.open(io.BytesIO(walk.pictures[number])).convert("RGB")
-    except OSError:
+    except Exception:  # Pillow raises almost anything for a broken or an enormous picture
         frame = Image.new("RGB", (GIF_WIDTH, GIF_WIDTH * 3 // 4), PAPER)
     font, lines = ImageFont.load_default(13), []
     if before := [d for d in walk.decisions if d["t"] <= t]:

@@ -110,10 +110,12 @@ def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int) -> by
         pages, times = [], []
         for trace in known:
             folder = episode_folder(run, trace.result.index)
-            chosen = every_nth(trace.video, per_episode)
+            chosen = [one for one in every_nth(trace.video, per_episode) if (folder / one.file).is_file()]
             for place, frame in enumerate(chosen):
                 pages.append(compose((folder / frame.file).read_bytes(), trace, frame.t_s))
                 times.append(LAST_FRAME_MS if place == len(chosen) - 1 else SHOWN_FRAME_MS)
+        if not pages:
+            return b""
         data = gif_of(pages, times)
         if len(data) <= budget_bytes:
             return data

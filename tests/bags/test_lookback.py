@@ -4,6 +4,9 @@ walk.
 
 import io
 import json
+import struct
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,6 +126,14 @@ def test_a_clip_is_an_animation_of_the_part_asked_for(tmp_path, found):
     assert (clip.format, clip.n_frames) == ("GIF", 3)
     with pytest.raises(EvaluationError, match="no picture between"):
         make_clip(found, 90, 99)
+
+
+def test_a_picture_that_claims_an_enormous_size_is_an_empty_one_in_a_clip(found):
+    size = struct.pack(">II", 60_000, 60_000) + b"\x08\x02\0\0\0"
+    huge = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + size + struct.pack(">I", zlib.crc32(b"IHDR" + size))
+    huge += struct.pack(">I", 9) + b"IDAT" + bytes(13)
+    clip = make_clip(replace(found, pictures={**found.pictures, 1: huge}), 0.0, 0.5)
+    assert Image.open(io.BytesIO(clip)).n_frames == 3
 
 
 def test_an_mp4_is_h264_with_its_index_in_front_and_keeps_the_pictures_times(tmp_path, found):

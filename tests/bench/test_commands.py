@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import typer.main
 from typer.testing import CliRunner
@@ -41,6 +44,16 @@ def test_the_old_spelling_works_and_says_so_in_one_line():
     assert line == "specnav bench OPTIONS is now specnav bench clients: the old spelling will be removed soon"
     assert isinstance(done.exception, UsageError) and "numbers of clients" in str(done.exception)
     assert CliRunner().invoke(app, ["bench", "--help"]).stderr == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["run", "points go2-wifi6,jetson-vicuna7b", "study gamma", "clients 1"])
+def test_a_method_that_is_given_twice_is_refused_before_torch_is_imported(words):
+    flags = ["specnav", "bench", *words.split(), "--methods", "sd,sd"]
+    code = f"import sys; sys.argv = {flags}\nfrom specnav.cli.app import main\n"
+    code += "try:\n    main()\nfinally:\n    print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "method sd is given twice; give each once" in done.stderr and done.stdout == "False\n"
 
 
 def test_every_setting_of_a_run_is_an_option_once():

@@ -118,10 +118,11 @@ def test_missing_frames_leave_a_blank_and_not_an_error(tmp_path: Path) -> None:
     (trace,) = load_traces(tmp_path)
     for path in (tmp_path / "episodes" / "000" / "frames").iterdir():
         path.unlink()
-    save_trace(tmp_path, msgspec.structs.replace(trace, video=[]))
-    text = write_report(tmp_path).read_text(encoding="utf-8")
-    assert text.count('<div class="blank">') == 9
-    assert not (tmp_path / "demo.gif").exists()
+    for video in (trace.video, []):
+        save_trace(tmp_path, msgspec.structs.replace(trace, video=video))
+        text = write_report(tmp_path).read_text(encoding="utf-8")
+        assert text.count('<div class="blank">') == 9
+        assert not (tmp_path / "demo.gif").exists()
 
 
 def test_broken_trace_is_refused_by_name(tmp_path: Path) -> None:

@@ -156,6 +156,13 @@ def test_a_saved_run_is_played_with_its_own_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("words", [("--robots", "3"), ("--link", "lte"), ("--methods", "sd"), ("--out", "plan")])
+def test_what_a_saved_run_does_not_take_is_refused(words: tuple[str, str], tmp_path: Path) -> None:
+    done = call("plan", "fleet", "--against", str(saved(tmp_path)), *words)
+    assert f"leave {words[0]} out" in str(done.exception)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [{"verify_ms": 60.0}, {"draft_ms": 12.0}, {"rtt_ms": 30.0}])
 def test_a_run_with_other_times_than_it_says_is_off(wrong: dict[str, float], tmp_path: Path) -> None:
     """Planted faults: what the real run was not paced to."""

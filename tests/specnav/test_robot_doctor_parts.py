@@ -142,3 +142,31 @@ def test_without_ros_it_is_one_clear_line_and_flags_of_the_robot_need_it(monkeyp
     for arguments, said in ((["--robot"], "needs ROS 2 (rclpy)"), (["--image", "x"], "are for --robot")):
         code, _, err = run_here(monkeypatch, capsys, "doctor", *arguments)
         assert code == 1 and said in err and err.count("\n") == 1
+
+
+def test_a_node_that_lacks_a_parameter_of_this_release_still_tells_the_others():
+    """rclpy answers with no value at all where one of the names is unknown."""
+    pytest.importorskip("rclpy")
+    from rcl_interfaces.msg import ParameterValue
+    from rcl_interfaces.srv import ListParameters
+
+    from specnav.doctor.robot.facts import OurNode
+    from specnav.doctor.robot.gather import Gatherer
+
+    has = {"dry_run": ParameterValue(type=1, bool_value=True)}
+
+    def answered(kind, request):
+        if kind is ListParameters:
+            return Made(result=Made(names=list(has)))
+        return Made(values=[has[name] for name in request.names] if set(request.names) <= set(has) else [])
+
+    def client(kind, service):
+        return Made(
+            service_is_ready=lambda: True,
+            call_async=lambda request: Made(done=lambda: True, result=lambda: answered(kind, request)),
+        )
+
+    gatherer = Gatherer.__new__(Gatherer)
+    gatherer._node, gatherer._spin = Made(create_client=client), lambda *given: None
+    found = gatherer._ask({"motion_node": OurNode("/motion_node")})["motion_node"]
+    assert found.values == {"dry_run": True}

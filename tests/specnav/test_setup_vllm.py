@@ -70,7 +70,12 @@ def test_an_environment_for_the_other_kind_of_machine_is_made_anew(
     packages = place / "lib" / "python3.12" / "site-packages"
     (packages / f"{there}-1.0.dist-info").mkdir(parents=True)
     created: list[Path] = []
-    monkeypatch.setattr(setup_vllm.venv, "create", lambda folder, **_: [created.append(folder), packages.mkdir(parents=True)])
+
+    def create(folder: Path, **_: object) -> None:
+        created.append(folder)
+        packages.mkdir(parents=True)
+
+    monkeypatch.setattr(setup_vllm.venv, "create", create)
     monkeypatch.setattr(setup_vllm, "pip", lambda *_, **__: True)
     monkeypatch.setattr(setup_vllm.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0))
     setup_vllm.install(gpu, place)

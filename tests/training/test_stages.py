@@ -184,7 +184,7 @@ def test_a_pair_is_not_continued_with_other_settings(tmp_path, monkeypatch):
     for out in ("a", "b"):
         with pytest.raises(ConnectionError):
             train_vlm(TrainVlmConfig(tmp_path / out, tmp_path / "work", seed=7))
-    with pytest.raises(TrainingError, match="other settings or data: .* another folder with --work"):
+    with pytest.raises(TrainingError, match=r"other settings or data: .* another folder with --work"):
         train_vlm(TrainVlmConfig(tmp_path / "a", tmp_path / "work", seed=8))
 
 

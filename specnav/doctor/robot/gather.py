@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
-from rcl_interfaces.srv import GetParameters
+from rcl_interfaces.srv import GetParameters, ListParameters
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import parameter_value_to_python
@@ -175,27 +175,40 @@ class Gatherer:
     def _ask(self, nodes: dict[str, OurNode]) -> dict[str, OurNode]:
         """Add the nodes' parameters."""
         known = tables()
-        names = {name: [*(p.name for p in known[name]), "use_sim_time"] for name in nodes}
-        clients: dict[str, Any] = {
-            name: self._node.create_client(GetParameters, f"{node.name}/get_parameters")
-            for name, node in nodes.items()
+        every = {name: ListParameters.Request() for name in nodes}
+        listed = self._call(ListParameters, "list_parameters", nodes, every)
+        # A node that lacks one of the names, as one of another release may, would tell no value at all.
+        names = {
+            name: [one for one in (*(p.name for p in known[name]), "use_sim_time") if one in answer.result.names]
+            for name, answer in listed.items()
         }
-        self._spin(ANSWER_S, lambda: all(client.service_is_ready() for client in clients.values()))
-        answers = {
-            name: client.call_async(GetParameters.Request(names=names[name]))
-            for name, client in clients.items()
-            if client.service_is_ready()
-        }
-        self._spin(ANSWER_S, lambda: all(answer.done() for answer in answers.values()))
+        wanted = {name: GetParameters.Request(names=names[name]) for name in names}
+        answers = self._call(GetParameters, "get_parameters", nodes, wanted)
         found = {}
         for name, node in nodes.items():
-            answer: Any = answers[name].result() if name in answers and answers[name].done() else None
             given: dict[str, Value] | None = None
-            if answer is not None:
-                pairs = zip(names[name], answer.values, strict=False)
+            if name in answers:
+                pairs = zip(names[name], answers[name].values, strict=False)
                 given = {key: cast(Value, parameter_value_to_python(value)) for key, value in pairs}
             found[name] = OurNode(node.name, node.count, given)
         return found
+
+    def _call(
+        self, kind: Any, service: str, nodes: dict[str, OurNode], requests: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The answers of the nodes that answer."""
+        clients: dict[str, Any] = {
+            name: self._node.create_client(kind, f"{nodes[name].name}/{service}") for name in requests
+        }
+        self._spin(ANSWER_S, lambda: all(client.service_is_ready() for client in clients.values()))
+        calls = {
+            name: client.call_async(requests[name])
+            for name, client in clients.items()
+            if client.service_is_ready()
+        }
+        self._spin(ANSWER_S, lambda: all(call.done() for call in calls.values()))
+        answers = {name: call.result() for name, call in calls.items() if call.done()}
+        return {name: answer for name, answer in answers.items() if answer is not None}
 
     # -- topics
 

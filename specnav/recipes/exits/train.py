@@ -136,8 +136,9 @@ class _ExitsTraining:
         exits.frequent = frequent_tokens(texts, most_frequent(self.model.vocab_size))
         config, model = self.config, self.model
         card = model_card(
-            "exits", config=config, workers=self.workers, target=Path(model.path).name, width=self.width, layers=self.layers,
-            depth=model.runner.layer_count, parameters=exits.parameter_count, target_parameters=model.parameter_count,
+            "exits", config=config, workers=self.workers, target=Path(model.path).name, width=self.width,
+            layers=self.layers, depth=model.runner.layer_count, parameters=exits.parameter_count,
+            target_parameters=model.parameter_count,
             data="" if config.data == DEFAULT_DATA else Path(config.data).name, sees=model.is_multimodal,
             samples=len(texts), held_back=len(samples), hard_share=HARD_SHARE, steps=steps, minutes=seconds / 60,
             machine=machine_name(config.workers), figures=figures,

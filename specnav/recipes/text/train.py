@@ -22,7 +22,14 @@ from specnav.recipes.cards import machine_name, model_card
 from specnav.recipes.corpus import Corpus, invent_questions, library_files, library_folder, read_corpus
 from specnav.recipes.drafts.network import DraftNetwork, Progress
 from specnav.recipes.errors import TrainingError
-from specnav.recipes.folders import appearing_at_once, begin_run, check_place, digest_of, replacing_model, roomy
+from specnav.recipes.folders import (
+    appearing_at_once,
+    begin_run,
+    check_place,
+    digest_of,
+    replacing_model,
+    roomy,
+)
 from specnav.recipes.loop import LoopSettings
 from specnav.recipes.samples import ExitSample, read_questions, save_samples
 from specnav.recipes.settings import TrainingSettings
