@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from specdec.models.plans import Extension
 
 AGING_S = 1.0
-"""Waiting this long moves a session up by one class."""
+"""Waiting this long moves a session up by one class, and a prompt's next chunk ahead of drafts."""
 CREDIT_S = 1.0
 """Seconds of forward passes: a client that got less than others is preferred until it has caught up this much."""
 LONGEST_WHOLE = 64
