@@ -140,6 +140,7 @@ def test_rows_of_no_topic_and_tables_that_compute_are_named(tmp_path):
 # -- splits
 
 
+@pytest.mark.slow
 def test_after_a_crash_with_file_compression_all_splits_are_used(tmp_path):
     files = splits(tmp_path / "walk", 3, CompressionMode.FILE)
     whole = zstd.decompress(files[2].read_bytes())
@@ -222,6 +223,7 @@ def test_a_topic_of_two_types_is_read_as_the_one_of_most_messages(tmp_path):
     assert len(frames) == 6 and (bag.found, bag.count) == (8, 6) and "and of type std_msgs/msg/String here" in said(bag)
 
 
+@pytest.mark.slow
 def test_one_split_alone_says_that_there_are_others(tmp_path):
     first, _ = splits(tmp_path / "walk", 2)
     (tmp_path / "walk" / "WALK_2.MCAP").write_bytes(walk_part(2).save(tmp_path / "o").joinpath("o.mcap").read_bytes())
@@ -256,6 +258,7 @@ def test_files_that_metadata_names_and_that_are_missing_are_counted(tmp_path):
     assert "walk_1.mcap: 7 messages skipped: the file is missing" in said(bag)
 
 
+@pytest.mark.slow
 def test_files_that_metadata_does_not_name_are_read_and_named(tmp_path):
     folder = walk_part(0).save(tmp_path / "walk")
     other = walk_part(1).save(tmp_path / "other")

@@ -183,6 +183,7 @@ class TestCharts:
         assert line_chart(LineChart("t", "x", "y", (paper, ChartLine("sd", (), "sd")))) == ""
         assert row_chart(RowChart("t", "x", ("a",), (RowSeries("ours", (None,)),))) == ""
 
+    @pytest.mark.slow
     def test_names_are_escaped_and_missing_rows_are_said(self):
         picture = row_chart(RowChart("t", "x", ("<a>", "b"), (RowSeries("ours", (1.0, None)),)))
         assert "&lt;a&gt;" in picture and "not measured" in picture

@@ -170,6 +170,7 @@ def test_foreign_words_in_a_reason_are_one_line_of_a_fair_length():
 @given(
     data=st.binary(max_size=64), width=st.integers(0, 9), height=st.integers(0, 9), step=st.integers(0, 40)
 )
+@pytest.mark.slow
 def test_whatever_a_depth_image_holds_is_a_view(data, width, height, step):
     for encoding in ("16UC1", "32FC1"):
         view = clearance_of_depth(DepthImage(encoding, width, height, step, data), CORRIDOR)

@@ -95,6 +95,7 @@ def test_a_fall_is_told_before_what_the_robot_believes_to_be_doing():
     body_height=st.floats(width=32),
     battery=st.integers(0, 255),
 )
+@pytest.mark.slow
 def test_whatever_it_tells_it_is_ready_only_upright_high_charged_and_in_a_known_state(
     mode, error_code, rpy, body_height, battery
 ):
@@ -182,6 +183,7 @@ def test_a_message_becomes_a_state_with_the_quaternion_in_ros_s_order():
     assert 2 * math.atan2(z, w) == pytest.approx(1.287, abs=1e-3)  # the yaw that its rpy says
 
 
+@pytest.mark.slow
 @given(scale=st.floats(0.91, 1.09), yaw=st.floats(-3.1, 3.1))
 def test_a_rotation_that_is_nearly_one_is_made_one(scale, yaw):
     turned = (scale * math.cos(yaw / 2), 0.0, 0.0, scale * math.sin(yaw / 2))

@@ -72,6 +72,7 @@ def test_history_is_spread_over_the_past_or_taken_from_its_end():
     assert pick_history(2, 7) == (0, 1)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 500), st.integers(1, 16))
 def test_history_is_in_order_without_repeats_and_within_bounds(past, wanted):
     picked = pick_history(past, wanted)

@@ -90,6 +90,7 @@ def test_any_look_alikes_of_its_letters_make_a_stop(word, data):
     wide=st.booleans(),
     data=st.data(),
 )
+@pytest.mark.slow
 def test_case_width_punctuation_repetition_and_invisible_characters_keep_a_stop(
     head, times, between, around, upper, wide, data
 ):

@@ -188,6 +188,7 @@ class TestSettings:
         biases=st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats()), max_size=4),
         shortest=st.integers(0, 2**31 - 1),
     )
+    @pytest.mark.slow
     def test_any_values_on_the_wire_are_options_or_a_protocol_error(
         self,
         counts: tuple[int, int, int],
