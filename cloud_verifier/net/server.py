@@ -38,7 +38,7 @@ from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
 from specdec.energy import Meter, find_sensors
-from specdec.link.binding import is_ipv6
+from specdec.link.router import bind_router
 from specdec.link.traced import decode_traced
 from specdec.link.wire import (
     ERROR_INTERNAL,
@@ -85,17 +85,7 @@ class _Reply:
 def check_can_listen(bind: str) -> None:
     """Raise VerifierError if this machine cannot listen on tcp://HOST:PORT now."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
-        _listen(router, bind)
-
-
-def _listen(router: zmq.Socket[bytes], bind: str) -> None:
-    try:
-        router.setsockopt(zmq.IPV6, is_ipv6(bind))
-        router.bind(bind)
-    except zmq.ZMQError as error:
-        raise VerifierError(
-            f"cannot listen on {bind} ({error}): choose an address of this machine and a free port"
-        ) from error
+        bind_router(router, bind, VerifierError)
 
 
 class Server:
@@ -146,7 +136,7 @@ class Server:
                 clock=clock,
             )
         try:
-            _listen(self._router, config.bind)
+            bind_router(self._router, config.bind, VerifierError)
         except VerifierError:
             self._context.destroy(linger=0)
             raise

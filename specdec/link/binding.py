@@ -29,6 +29,11 @@ def is_ipv6(address: str) -> bool:
     return "[" in address or "//*:" in address
 
 
+def is_port(text: str) -> bool:
+    """Whether a text is the number of a port, 0 included."""
+    return text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) <= HIGHEST_PORT
+
+
 def _is_plain(host: str) -> bool:
     return host.isprintable() and not any(map(str.isspace, host))
 
@@ -47,8 +52,8 @@ def check_address(
     """
     scheme = next((one for one in schemes if address.startswith(one)), None)
     host, _, port = address[len(scheme or "") :].rpartition(":")
-    named = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= HIGHEST_PORT
-    if scheme is None or not host or not _is_plain(host) or not (named or (bind and port == "*")):
+    named = is_port(port) or (bind and port == "*")
+    if scheme is None or not host or not _is_plain(host) or not named:
         raise error(f"{what} {address!r} cannot be used: give {' or '.join(f'{one}HOST:PORT' for one in schemes)}")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise error(f"{what} {address!r} cannot be used: an IPv6 address is written {scheme}[::1]:PORT")

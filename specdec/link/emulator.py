@@ -23,7 +23,7 @@ from specdec.errors import OptionsError
 from specdec.link.binding import is_ipv6, is_loopback
 from specdec.link.directory_wire import SCHEME
 from specdec.link.keys import EdgeKey, read_key, use_key
-from specdec.link.router import new_router
+from specdec.link.router import bind_router, new_router
 from specdec.link.shaping import Direction, LinkProfile, parse_outages
 from specdec.settings import add_arguments, settings_of
 
@@ -46,13 +46,10 @@ class Emulator:
         self._front.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._front.setsockopt(zmq.LINGER, 0)
         try:
-            self._front.setsockopt(zmq.IPV6, is_ipv6(listen))
-            self._front.bind(listen)
-        except zmq.ZMQError as error:
+            bind_router(self._front, listen, OptionsError)
+        except OptionsError:
             self._context.destroy(linger=0)
-            raise OptionsError(
-                f"cannot listen on {listen} ({error}): choose an address of this machine and a free port"
-            ) from error
+            raise
         self.listen: str = self._front.getsockopt_string(zmq.LAST_ENDPOINT)
         self._backs: dict[bytes, zmq.Socket[bytes]] = {}
         # Disconnected edges leave their sockets behind, so only sockets with events are read.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates ROUTER sockets whose clients cannot guess the routing ids that libzmq assigns to others."""
+"""Creates ROUTER sockets whose clients cannot guess the routing ids that libzmq assigns to others, and binds them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import secrets
 from contextlib import suppress
 
 import zmq
+
+from specdec.link.binding import is_ipv6
 
 
 def new_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
@@ -19,3 +21,18 @@ def new_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     with suppress(OSError, AttributeError, TypeError):  # the C library may not be accessible
         ctypes.CDLL(None).srand(secrets.randbits(32))
     return context.socket(zmq.ROUTER)
+
+
+def bind_router(
+    router: zmq.Socket[bytes],
+    bind: str,
+    error: type[Exception],
+    who: str = "",
+    advice: str = "choose an address of this machine and a free port",
+) -> None:
+    """Bind a socket to tcp://HOST:PORT. Raises `error`, a line with who cannot listen and what to do."""
+    try:
+        router.setsockopt(zmq.IPV6, is_ipv6(bind))
+        router.bind(bind)
+    except zmq.ZMQError as why:
+        raise error(f"{who}cannot listen on {bind} ({why}): {advice}") from why

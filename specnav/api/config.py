@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec.link.binding import HIGHEST_PORT, check_address, is_loopback
+from specdec.link.binding import check_address, is_loopback, is_port
 from specdec.options import DecodingOptions, ModelOptions
 from specdec.settings import REQUIRED, check_settings, same_as, setting
 from specnav.edge_settings import EdgeSettings
@@ -74,7 +74,6 @@ class ApiConfig:
 def host_and_port(bind: str) -> tuple[str, int]:
     """The parts of HOST:PORT; IPv6 addresses are written [::1]:8000. Raises UsageError."""
     host, colon, port = bind.rpartition(":")
-    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= HIGHEST_PORT
-    if not colon or not host or not is_port:
+    if not colon or not host or not is_port(port):
         raise UsageError(f"bind address {bind!r} is not usable: give HOST:PORT, like 127.0.0.1:8000")
     return host.strip("[]"), int(port)

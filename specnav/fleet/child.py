@@ -10,11 +10,9 @@ import signal
 import sys
 import threading
 import time
-import urllib.request
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from http.client import HTTPException
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.observing.metrics import PREFIX
@@ -23,6 +21,7 @@ from specnav.paths import ROOT
 from specnav.supervise.children import verifier_spec
 from specnav.supervise.processes import ChildSpec, Running, Supervisor
 from specnav.supervise.vllm import has_own_environment, vllm_environment, vllm_python
+from specnav.top.scrape import Address, ScrapeFailed, fetch
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 30.0
 LASTING_S = 3.0
@@ -30,9 +29,6 @@ LASTING_S = 3.0
 it served. Only after failed starts or early exits does the pause before a restart grow.
 """
 LOOK_S = 1.0
-MOST_METRICS_BYTES = 4 << 20
-_WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""A proxy, as $http_proxy names it, cannot reach the verifier's own machine."""
 _WORKING = re.compile(rf"^{PREFIX}working ([0-9.e+]+)$", re.MULTILINE)
 
 
@@ -63,11 +59,9 @@ class VerifierChild:
         if not self.metrics:
             return 0
         try:
-            with _WITHOUT_PROXY.open(f"http://{self.metrics}/metrics", timeout=LOOK_S) as reply:
-                text = reply.read(MOST_METRICS_BYTES).decode()
-        except (OSError, ValueError, HTTPException):
+            found = _WORKING.search(fetch(Address.parse(self.metrics), LOOK_S))
+        except (ScrapeFailed, UsageError):
             return 0
-        found = _WORKING.search(text)
         return int(float(found[1])) if found else 0
 
     def drain(self) -> None:

@@ -22,7 +22,6 @@ from cloud_verifier.security.authenticator import Authenticator
 from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.keyring import Keyring
 from specdec.errors import ProtocolError
-from specdec.link.binding import is_ipv6
 from specdec.link.directory_wire import (
     DIRECTORY_VERSION,
     MOST_BYTES,
@@ -35,7 +34,7 @@ from specdec.link.directory_wire import (
     decode_asked,
     encode,
 )
-from specdec.link.router import new_router
+from specdec.link.router import bind_router, new_router
 from specnav.fleet.errors import FleetError
 
 Answer = Callable[[bytes, bytes, Ask, int], "Take | Nobody"]
@@ -79,11 +78,10 @@ class DirectoryServer:
             guards = (lambda identity, why: None, self._refuse)
             self._door = Authenticator(self._context, self._router, self.connections, keyring, log, *guards)
         try:
-            self._router.setsockopt(zmq.IPV6, is_ipv6(bind))
-            self._router.bind(bind)
-        except zmq.ZMQError as error:
+            bind_router(self._router, bind, FleetError, "the fleet directory ", "choose a free --port")
+        except FleetError:
             self._context.destroy(linger=0)
-            raise FleetError(f"the fleet directory cannot listen on {bind} ({error}): choose a free --port") from error
+            raise
         self.bind: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
         self.connections.start()
         self._stop = self._context.socket(zmq.PAIR)

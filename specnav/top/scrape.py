@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from specdec.link.binding import is_port
 from specnav.errors import HarnessError, UsageError
 
 PREFIX = "specdec_"
@@ -34,8 +35,8 @@ class Address:
         """Parse HOST:PORT or a URL of it. Raises UsageError for anything else."""
         plain = text.removeprefix("http://").removesuffix("/").removesuffix("/metrics")
         host, colon, port = plain.rpartition(":")
-        is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536
-        if not colon or not host or not host.isprintable() or " " in host or not is_port:
+        usable = is_port(port) and int(port) > 0
+        if not colon or not host or not host.isprintable() or " " in host or not usable:
             raise UsageError(f"{text!r} is not HOST:PORT: give the address of the verifier's --metrics")
         return cls(host.strip("[]"), int(port))
 
@@ -78,13 +79,13 @@ class Scrape:
         return dict(sorted((float(one.labels["le"]), one.value) for one in found))
 
 
-def fetch(address: Address) -> str:
-    """Fetch the text of `/metrics`. Raises ScrapeFailed."""
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
+def fetch(address: Address, timeout_s: float = TIMEOUT_S) -> str:
+    """Fetch the text of `/metrics`, without a proxy. Raises ScrapeFailed."""
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
     try:
         connection.request("GET", "/metrics")
         answer = connection.getresponse()
-        text = _whole(answer, time.monotonic() + TIMEOUT_S).decode("utf-8", "replace")
+        text = _whole(answer, time.monotonic() + timeout_s).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         said = str(error).strip() or type(error).__name__
         raise ScrapeFailed(
