@@ -96,7 +96,6 @@ class Scheduler:
         model = ordered[0].need.together_with
         ordered = [one for one in ordered if one.need.together_with == model]
         ordered = self._of_the_group_whose_turn_it_is(ordered)
-        picked: list[WaitingSession] = []
         whole = [one for one in ordered if not self._comes_in_parts(one)]
         # Finish one long draft before starting another: the logits of its parts take memory.
         begun = any(one.done for one in ordered)
@@ -105,22 +104,21 @@ class Scheduler:
             if self._comes_in_parts(one) and (one.need.divisible or one.done or not begun):
                 begun |= not one.need.divisible
                 in_parts.append(one)
+        aged = [one for one in in_parts[:1] if one is ordered[0] and now - one.since_s >= AGING_S]
+        picked: list[WaitingSession] = []
         room = self._room()
         # A lone session's prompt is not split. Otherwise another draft may arrive during the pass.
-        chunk = min(room, self.policy.chunk) if sessions > 1 else room
-        if in_parts and in_parts[0] is ordered[0] and now - ordered[0].since_s >= AGING_S:  # drafts left it no rows
-            used = in_parts[0].take(max(chunk, 1))
-            room, chunk = room - used, chunk - used
-            picked.append(in_parts.pop(0))
-        for one in whole:
-            if one.need.rows <= room or not picked:
-                room -= one.take(one.need.rows)
-                picked.append(one)
-        chunk = min(room, chunk)
-        for one in in_parts:
-            if chunk > 0 or not picked:
-                chunk -= one.take(max(chunk, 1))
-                picked.append(one)
+        chunk = self.policy.chunk if sessions > 1 else room
+        for one in (*aged, *whole, *in_parts[len(aged) :]):
+            is_part = self._comes_in_parts(one)
+            rows = min(room, chunk) if is_part else one.need.rows
+            if picked and not 0 < rows <= room:
+                continue
+            used = one.take(max(rows, 1))
+            picked.append(one)
+            room -= used
+            if is_part:
+                chunk -= used
         return picked
 
     def ran(self, picked: Sequence[WaitingSession], seconds: float) -> None:
