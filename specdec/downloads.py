@@ -8,8 +8,9 @@ from pathlib import Path
 
 _SHIPPED = "default_models"
 _CODE = Path(__file__).resolve().parents[1]
-_WITH_CODE = (_CODE, _CODE / "specnav" / "data")
-"""Folders with _SHIPPED: the root of a clone, or what setup.py has copied into a wheel."""
+IN_CLONE = (_CODE / "pyproject.toml").is_file() and (_CODE / _SHIPPED).is_dir()
+DATA = _CODE if IN_CLONE else _CODE / "specnav" / "data"
+"""Data shipped with the code: the root of a clone, or what setup.py has copied into a wheel."""
 
 
 def shipped(name: str) -> str:
@@ -17,9 +18,9 @@ def shipped(name: str) -> str:
     name as it is. What the current directory has by this name comes first.
     """
     path = Path(name)
-    if path.parts[:1] != (_SHIPPED,) or path.exists():
+    if path.parts[:1] != (_SHIPPED,) or path.exists() or not (DATA / path).exists():
         return name
-    return next((str(place / path) for place in _WITH_CODE if (place / path).exists()), name)
+    return str(DATA / path)
 
 
 def models_folder() -> Path:

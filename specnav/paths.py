@@ -6,15 +6,12 @@ An installed package works from any directory: its output and its processes use 
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 
-_ABOVE = Path(__file__).resolve().parents[1]
-IN_CLONE = (_ABOVE / "pyproject.toml").is_file() and (_ABOVE / "default_models").is_dir()
-ROOT = _ABOVE if IN_CLONE else Path.cwd()
+from specdec.downloads import DATA, IN_CLONE
+
+ROOT = DATA if IN_CLONE else Path.cwd()
 """Working directory of processes, and base of relative paths."""
-DATA = ROOT if IN_CLONE else Path(str(files("specnav"))) / "data"
-"""Data shipped with the code; in a wheel, setup.py has copied it there."""
 CONFIG = DATA / "config"
 MODELS = DATA / "default_models"
 INTERFACES = DATA / ("ros2_ws/src/" if IN_CLONE else "") / "spec_vlm_nav_interfaces"

@@ -404,7 +404,7 @@ def test_shipped_models_are_found_by_their_names_from_any_directory(
     folder = tmp_path / "code" / "default_models" / "shipped"
     folder.parent.mkdir(parents=True)
     folder.symlink_to(model_root / "text-target")
-    monkeypatch.setattr("specdec.downloads._WITH_CODE", (tmp_path / "elsewhere", tmp_path / "code"))
+    monkeypatch.setattr("specdec.downloads.DATA", tmp_path / "code")
     monkeypatch.chdir(tmp_path)
     name = "default_models/shipped"
     assert load_model(name).path == load_draft(name).path == str(folder)
