@@ -251,13 +251,17 @@ def check_settings(config: Any, error: type[Exception] = OptionsError) -> None:
             object.__setattr__(config, name, value)
 
 
+def changed_in(config: Any) -> list[Setting]:
+    """The settings whose values differ from their defaults."""
+    settings = settings_of(config.__class__).values()
+    return [told for told in settings if getattr(config, told.name) != told.default]
+
+
 def as_arguments(config: Any) -> list[str]:
     """The settings that differ from their defaults, as arguments for a parser made by `add_arguments`."""
     words: list[str] = []
-    for name, told in settings_of(config.__class__).items():
-        value = getattr(config, name)
-        if value == told.default:
-            continue
+    for told in changed_in(config):
+        value = getattr(config, told.name)
         if isinstance(value, bool):
             words.append(told.spellings[0] if value else f"--no-{told.spellings[0][2:]}")
         elif isinstance(value, tuple):

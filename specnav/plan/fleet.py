@@ -18,7 +18,7 @@ from cloud_verifier.engine.policy import Policy
 from specdec.errors import OptionsError
 from specdec.link.shaping import LinkProfile
 from specdec.options import DecodingOptions, GenerationOptions
-from specdec.settings import check_settings, same_as, setting, settings_of
+from specdec.settings import changed_in, check_settings, same_as, setting
 from specdec.settings import words as by_commas
 from specnav.bench.data.papers import figure
 from specnav.bench.settings import BenchConfig
@@ -330,9 +330,8 @@ def run_against(place: Path, config: FleetConfig) -> int:
     """
     simpy_module()
     saved = load_clients(place)
-    for name, told in settings_of(FleetConfig).items():
-        used = name in ("against", "json", "seed", "overhead_ms")
-        if not used and getattr(config, name) != getattr(FleetConfig, name):
+    for told in changed_in(config):
+        if told.name not in ("against", "json", "seed", "overhead_ms"):
             raise UsageError(f"--against simulates the fleet that was measured: leave {told.spellings[0]} out")
     found = [played_beside(saved, row, config.seed, config.overhead_ms) for row in saved.rows]
     if config.json:

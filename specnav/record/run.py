@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from specdec.settings import settings_of
+from specdec.settings import changed_in
 from specnav.bags.writing import check_name
 from specnav.errors import UsageError, needs_ros
 from specnav.record.config import RecordConfig
@@ -24,9 +24,9 @@ def run_record(config: RecordConfig) -> int:
             raise EvaluationError(f"{config.labels} exists already; give another name, or --force to replace it")
         run_simulated(config)
         return 0
-    for name in ("episodes", "seed", "split", "about", "target_model"):
-        if getattr(config, name) != getattr(RecordConfig, name):
-            raise UsageError(f"{settings_of(RecordConfig)[name].spellings[0]} is for --sim: leave it out")
+    for told in changed_in(config):
+        if told.name in ("episodes", "seed", "split", "about", "target_model"):
+            raise UsageError(f"{told.spellings[0]} is for --sim: leave it out")
     with needs_ros("recording a live robot", "--sim works"):
         from specnav.record.live import record_live
     return record_live(config, _say)
