@@ -38,7 +38,7 @@ FEW = 40
 """If more tests fail, none of the failures is attributed to other files: half a minute in which the machine was slow
 makes a dozen miss their bounds."""
 TESTS = Path(__file__).resolve().parents[1] / "tests"
-RUN = f"SPECNAV_TEST_RUN={os.getpid()}-{time.time_ns()}"
+RUN = {"SPECNAV_TEST_RUN": f"{os.getpid()}-{time.time_ns()}"}
 """In the environment of all that these tests start."""
 TO_END_S = 15.0
 """Processes may take this long to end after the last test."""
@@ -79,7 +79,7 @@ def yield_the_cores(pid: int, always: bool) -> None:
 def start(title: str, words: Sequence[str], quiet: bool = False) -> TestJob:
     """Start `python -m words`. quiet: its output is kept until it has ended, and it has a session of its own."""
     # One thread a worker: the models of the tests are small, and more threads than cores make all of them slower.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **dict([RUN.split("=")])}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **RUN}
     # Hundreds of processes start here: each would compile all it imports.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", *words]
@@ -131,8 +131,8 @@ def left_behind() -> list[psutil.Process]:
     """End the processes that tests have started and not ended, and return them."""
     found = []
     for process in psutil.process_iter():
-        with suppress(OSError):  # it has ended, or is another user's
-            if RUN.encode() in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+        with suppress(psutil.Error, OSError):  # it has ended, or is another user's
+            if RUN.items() <= process.environ().items():
                 found.append(process)
     left: list[psutil.Process] = psutil.wait_procs(found, TO_END_S)[1]
     for process in left:

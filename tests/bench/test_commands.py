@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -11,10 +12,12 @@ from typer.testing import CliRunner
 
 from specdec.settings import settings_of
 from specnav.bench.records.study import StudyResults
+from specnav.bench.runner import clients_study, drafts, points, study
 from specnav.bench.settings import BenchConfig, make_config
 from specnav.cli.app import app
 from specnav.cli.bench import bench_app, modern
 from specnav.errors import UsageError
+from specnav.paths import ROOT
 
 
 @pytest.mark.parametrize(
@@ -98,3 +101,24 @@ def test_payloads_are_weighed_in_a_study(tmp_path):
     assert done.exit_code == 0 and "picospec" in done.stdout
     rows = StudyResults.load(tmp_path / "s" / "payloads").payloads
     assert {one.sampling for one in rows} == {"top-k 50"} and all(one.rounds == 20 for one in rows)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "values"),
+    [
+        ("run", "--limit", [points._SHORT["limit"]]),
+        ("run", "--max-new-tokens", [BenchConfig.max_new_tokens, points._SHORT["max_new_tokens"]]),
+        ("points", "--limit", [points._SHORT["limit"]]),
+        ("study", "--time-scale", [study.TIME_SCALE, clients_study.TIME_SCALE]),
+        ("drafts", "--methods", [",".join(drafts.METHODS)]),
+        ("drafts", "--limit", [drafts._SHORT["limit"]]),
+        ("drafts", "--max-new-tokens", [drafts._SHORT["max_new_tokens"]]),
+        ("drafts", "--rtt", [drafts.RTTS[-1]]),
+    ],
+)
+def test_help_shows_the_defaults_that_a_command_has_of_its_own(command, flag, values):
+    """tests/golden compares the file with the commands."""
+    told = json.loads((ROOT / "tests" / "golden" / "commands.json").read_text())[f"specnav bench {command}"]
+    (shown,) = (one["help"] for one in told["parameters"] if flag in one["spelled"])
+    words = [word.strip(",;)") for word in shown.rpartition("(default ")[2].split()]
+    assert all((f"{value:g}" if isinstance(value, (int, float)) else value) in words for value in values), shown

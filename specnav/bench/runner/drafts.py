@@ -34,6 +34,7 @@ from specnav.terminal import say
 CONTEXT = 113
 """Tokens in the KV cache while forwards are timed."""
 FILES = "gguf"
+_SHORT = {"max_new_tokens": 48, "limit": 8}
 
 
 def run_drafts_study(
@@ -49,7 +50,7 @@ def run_drafts_study(
         raise UsageError("specnav bench drafts compares real drafts: leave --acceptance out")
     given = {name: value for name, value in flags.items() if value is not None and name not in ("out", "resume")}
     rtt = given.pop("rtt_ms", None)
-    config = make_config({"methods": METHODS, "max_new_tokens": 48, "limit": 8, **given})
+    config = make_config({"methods": METHODS, **_SHORT, **given})
     rtts = RTTS if rtt is None else (RTTS[0], float(rtt)) if rtt else (0.0,)
     candidates = candidates_of(words, config.draft_model, Path(FILES))  # check before a folder is made
     folder = series_folder(flags, "study") / STUDY.name

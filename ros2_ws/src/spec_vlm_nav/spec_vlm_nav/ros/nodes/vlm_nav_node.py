@@ -268,7 +268,7 @@ class VlmNavNode(LifecycleNode):
         elif self._reloaded:
             self.get_logger().error(one_line(f"the old draft model stays: {self._reloaded}", LONGEST_LINE))
         else:
-            self.get_logger().info(one_line(f"{self._reloading[1]} drafts from the next decision on"))
+            self.get_logger().info(one_line(f"{folder} drafts from the next decision on"))
         self._reloading = None
 
     # -- inputs
