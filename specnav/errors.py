@@ -16,9 +16,10 @@ INTERRUPTED = 130
 FULL = os.strerror(errno.ENOSPC)
 """Libraries have their own errors for a full disk, with these words."""
 _OF_THE_DISK = (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO,
+    errno.EEXIST, errno.ENOTDIR, errno.EISDIR
 )  # fmt: skip
-"""Full or broken, not to be written by this user, or a name that no file can have."""
+"""Full or broken, not to be written by this user, a name that no file can have, or a file in a folder's place."""
 
 
 class UsageError(Exception):

@@ -19,7 +19,11 @@ class RecordConfig:
 
     out: Path = setting(REQUIRED, "The file to write.", metavar="FILE.mcap")
     topics: tuple[str, ...] = setting(
-        (), "Topics to record.", metavar="[TOPIC]…", positional=True, shown="cameras, odometry, velocities, ours"
+        (),
+        "Topics to record.",
+        metavar="[TOPIC]…",
+        positional=True,
+        shown="cameras, odometry, velocities, diagnostics, the operator's and the nodes' own",
     )
     duration_s: float | None = setting(
         None, "Stop after this many seconds.", 0.1, flags=("--duration",), shown="on Ctrl-C"
@@ -38,7 +42,11 @@ class RecordConfig:
         read=words,
     )
     target_model: str = same_as(
-        EdgeSettings, "target_model", default=str(DEFAULT_TARGET), shown="the shipped one"
+        EdgeSettings,
+        "target_model",
+        default=str(DEFAULT_TARGET),
+        shown="the shipped one",
+        help="With --sim: target, a Hugging Face folder or hub id.",
     )
 
     def __post_init__(self) -> None:

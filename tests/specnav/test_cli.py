@@ -142,7 +142,11 @@ def test_a_list_that_names_nothing_is_refused_not_taken_for_the_default(monkeypa
 
 
 @pytest.mark.parametrize(
-    "number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG]
+    "number",
+    [
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG),
+        *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
+    ],
 )
 def test_a_disk_that_takes_nothing_is_told_whatever_was_being_written(capsys, number):
     with pytest.raises(SystemExit) as end, user_errors():
@@ -155,6 +159,13 @@ def test_a_full_disk_is_told_in_whatever_way_a_library_reports_it(capsys, words)
     with pytest.raises(SystemExit) as end, user_errors():
         raise Exception(words)
     assert end.value.code == 1 and capsys.readouterr().err == f"specnav: error: {words}\n"
+
+
+@pytest.mark.parametrize("words", ["mission run go --out", "bench run --out", "calibrate --out", "train text --out"])
+def test_a_file_in_a_folders_place_is_one_line(monkeypatch, capsys, tmp_path, words):
+    (tmp_path / "file").write_text("a file")
+    code, _, err = run_here(monkeypatch, capsys, *words.split(), tmp_path / "file" / "x")
+    assert code == 1 and err.count("\n") == 1 and str(tmp_path / "file") in err
 
 
 @pytest.mark.parametrize(
